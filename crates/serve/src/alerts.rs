@@ -17,7 +17,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 
 use self::queue::AlertMessage;
-pub(crate) use self::queue::{Alarm, AlertQueue};
+pub(crate) use self::queue::{AlertQueue, FaultNotice};
 use crate::{server::Server, stats::Stats};
 
 /// The note with the position up to which all alerts were sent, for a journal that is not a file.
@@ -91,7 +91,7 @@ pub(crate) async fn begin(server: &Server) -> Option<(Alerts, AlertQueue)> {
     let since = read_cursor(server, &alerts).await.unwrap_or_else(|| server.now());
     let watch = AlertQueue::new(alerts.rules.clone(), since);
     save_cursor(server, &alerts, watch.sent_up_to()).await;
-    server.stats.lock().await.raise_alarms(since);
+    server.stats.lock().await.watch_faults(since);
     Some((alerts, watch))
 }
 
@@ -149,7 +149,7 @@ struct AlarmSource {
 impl AlarmSource {
     /// Another server has the job: it sends what was found here, too.
     async fn pause(&mut self, server: &Server) {
-        drop(server.stats.lock().await.take_alarms());
+        drop(server.stats.lock().await.take_notices());
         (self.own, self.was_paused, self.is_active) = (None, true, false);
     }
 
@@ -158,9 +158,9 @@ impl AlarmSource {
         if !self.is_active && self.was_paused {
             let since = read_cursor(server, alerts).await.unwrap_or_else(|| server.now());
             *watch = AlertQueue::new(alerts.rules.clone(), since);
-            // The server's own statistics have counted these records without alarms.
+            // The server's own statistics have counted these records without notices.
             let mut stats = Stats::default();
-            stats.raise_alarms(since);
+            stats.watch_faults(since);
             self.own = Some(stats);
         }
         self.is_active = true;
@@ -174,7 +174,7 @@ impl AlarmSource {
         };
         match stats.catch_up(&*server.journal, server.now()).await {
             Ok(_) => {
-                watch.take(stats.take_alarms(), server.now());
+                watch.take(stats.take_notices(), server.now());
                 match stats.open_doubts(&*server.journal).await {
                     Ok(doubts) => watch.take_doubts(&doubts, server.now()),
                     Err(fault) => tracing::warn!(%fault, "reading open doubts for alerts failed"),

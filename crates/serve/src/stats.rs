@@ -26,7 +26,7 @@ pub(crate) use self::gates::{GateReport, gate_reports, render_gates};
 pub(crate) use self::node_metrics::NodeMetrics;
 pub use self::open_requests::ModelLoad;
 pub use self::report::{Report, Window};
-use crate::alerts::Alarm;
+use crate::alerts::FaultNotice;
 
 use self::{
     fold::SessionCounters,
@@ -55,13 +55,13 @@ pub struct Stats {
 
 impl Stats {
     /// Starts to collect faults for alerts, from this time on.
-    pub(crate) fn raise_alarms(&mut self, since: Timestamp) {
-        self.ledger.raise_alarms(since);
+    pub(crate) fn watch_faults(&mut self, since: Timestamp) {
+        self.ledger.watch_faults(since);
     }
 
     /// Returns the faults collected for alerts since the last call.
-    pub(crate) fn take_alarms(&mut self) -> Vec<Alarm> {
-        self.ledger.take_alarms()
+    pub(crate) fn take_notices(&mut self) -> Vec<FaultNotice> {
+        self.ledger.take_notices()
     }
 
     /// Counts new records and returns the report for a window.

@@ -18,7 +18,7 @@ const REMEMBERED: usize = 10_000;
 
 /// The parts of a fault that alerts use.
 #[derive(Clone, Debug)]
-pub(crate) struct Alarm {
+pub(crate) struct FaultNotice {
     pub(crate) at: Timestamp,
     pub(crate) kind: Kind,
     pub(crate) session: SessionId,
@@ -92,7 +92,7 @@ pub(crate) struct AlertQueue {
     rules: Rules,
     pending: BTreeMap<Key, PendingAlert>,
     last_sent: BTreeMap<Key, Timestamp>,
-    recent: VecDeque<Alarm>,
+    recent: VecDeque<FaultNotice>,
     /// All faults up to this time are in the queue or sent.
     seen: Timestamp,
     /// Doubts that were due before this time are in the queue or sent.
@@ -128,7 +128,7 @@ impl AlertQueue {
                 "outcome unknown since {since}: {tool}; settle it with \
                  `budao doubts settle {session} {call}`"
             );
-            let alarm = Alarm {
+            let notice = FaultNotice {
                 at: due,
                 kind: Kind::OutcomeUnknown,
                 session: *session,
@@ -137,30 +137,30 @@ impl AlertQueue {
                 line,
             };
             self.seen = self.seen.max(due);
-            self.add((AlertReason::Doubt, None), &alarm, 1);
+            self.add((AlertReason::Doubt, None), &notice, 1);
         }
     }
 
     /// Adds faults and checks the thresholds.
-    pub(super) fn take(&mut self, alarms: Vec<Alarm>, now: Timestamp) {
-        for alarm in alarms {
-            self.seen = self.seen.max(alarm.at);
-            let row = alarm.kind.row();
+    pub(super) fn take(&mut self, notices: Vec<FaultNotice>, now: Timestamp) {
+        for notice in notices {
+            self.seen = self.seen.max(notice.at);
+            let row = notice.kind.row();
             let why = match row.severity {
                 Severity::Critical => Some(AlertReason::Critical),
                 Severity::Error if !row.recoverable => Some(AlertReason::Unrecoverable),
                 _ => None,
             };
             if let Some(why) = why {
-                self.add((why, Some(row.code)), &alarm, 1);
+                self.add((why, Some(row.code)), &notice, 1);
             }
             if !self.rules.threshold.is_empty() {
-                self.recent.push_back(alarm);
+                self.recent.push_back(notice);
             }
         }
         let longest = self.rules.threshold.iter().map(|threshold| threshold.within).max();
         let longest = longest.unwrap_or(Duration::ZERO);
-        self.recent.retain(|alarm| now.since(alarm.at) <= longest);
+        self.recent.retain(|notice| now.since(notice.at) <= longest);
         while self.recent.len() > REMEMBERED {
             self.recent.pop_front();
         }
@@ -170,9 +170,10 @@ impl AlertQueue {
     fn check_thresholds(&mut self, now: Timestamp) {
         for (index, threshold) in self.rules.threshold.clone().iter().enumerate() {
             let key = (AlertReason::Threshold(index), None);
-            let fits =
-                |alarm: &&Alarm| now.since(alarm.at) <= threshold.within && threshold.fits(alarm);
-            let found: Vec<Alarm> = self.recent.iter().filter(fits).cloned().collect();
+            let fits = |notice: &&FaultNotice| {
+                now.since(notice.at) <= threshold.within && threshold.fits(notice)
+            };
+            let found: Vec<FaultNotice> = self.recent.iter().filter(fits).cloned().collect();
             let count = found.len() as u64;
             let is_paused =
                 self.last_sent.get(&key).is_some_and(|at| now.since(*at) < self.rules.pause);
@@ -183,25 +184,25 @@ impl AlertQueue {
         }
     }
 
-    fn add(&mut self, key: Key, alarm: &Alarm, count: u64) {
+    fn add(&mut self, key: Key, notice: &FaultNotice, count: u64) {
         let pending = self.pending.entry(key).or_insert_with(|| PendingAlert {
-            kind: key.1.map(|_| alarm.kind),
+            kind: key.1.map(|_| notice.kind),
             count: 0,
-            first: alarm.at,
-            last: alarm.at,
+            first: notice.at,
+            last: notice.at,
             sessions: BTreeSet::new(),
             traces: Vec::new(),
             line: String::new(),
         });
         pending.count += count;
-        pending.first = pending.first.min(alarm.at);
-        pending.last = pending.last.max(alarm.at);
-        pending.line.clone_from(&alarm.line);
+        pending.first = pending.first.min(notice.at);
+        pending.last = pending.last.max(notice.at);
+        pending.line.clone_from(&notice.line);
         if pending.sessions.len() < EXAMPLES {
-            pending.sessions.insert(alarm.session);
+            pending.sessions.insert(notice.session);
         }
-        if pending.traces.len() < EXAMPLES && alarm.trace.is_some() {
-            pending.traces.push(alarm.trace);
+        if pending.traces.len() < EXAMPLES && notice.trace.is_some() {
+            pending.traces.push(notice.trace);
         }
     }
 
@@ -258,12 +259,12 @@ impl AlertQueue {
 }
 
 impl Threshold {
-    fn fits(&self, alarm: &Alarm) -> bool {
-        let row = alarm.kind.row();
+    fn fits(&self, notice: &FaultNotice) -> bool {
+        let row = notice.kind.row();
         let error_type: &str = row.error_type.into();
         self.code.as_ref().is_none_or(|code| code == row.code)
             && self.error_type.as_ref().is_none_or(|wanted| wanted == error_type)
-            && self.tool.as_ref().is_none_or(|tool| alarm.tool.as_ref() == Some(tool))
+            && self.tool.as_ref().is_none_or(|tool| notice.tool.as_ref() == Some(tool))
     }
 }
 
@@ -277,8 +278,8 @@ mod tests {
         START.after(Duration::from_secs(seconds))
     }
 
-    fn alarm(kind: Kind, seconds: u64, tool: Option<&str>) -> Alarm {
-        Alarm {
+    fn notice(kind: Kind, seconds: u64, tool: Option<&str>) -> FaultNotice {
+        FaultNotice {
             at: after(seconds),
             kind,
             session: SessionId(uuid::Uuid::nil()),
@@ -291,11 +292,11 @@ mod tests {
     #[test]
     fn a_storm_of_critical_faults_is_one_message_and_the_rest_comes_after_the_pause() {
         let mut watch = AlertQueue::new(Rules::default(), START);
-        watch.take((0..1_000).map(|_| alarm(Kind::SyncFailed, 1, None)).collect(), after(1));
+        watch.take((0..1_000).map(|_| notice(Kind::SyncFailed, 1, None)).collect(), after(1));
         let first = watch.due(after(1)).unwrap();
         assert_eq!((first.count, first.code), (1_000, Some("ERR_JRNL_007")));
         watch.mark_sent(&first, after(1));
-        watch.take(vec![alarm(Kind::SyncFailed, 2, None)], after(2));
+        watch.take(vec![notice(Kind::SyncFailed, 2, None)], after(2));
         assert_eq!(watch.due(after(2)), None);
         let later = watch.due(after(301)).unwrap();
         assert_eq!(later.count, 1);
@@ -306,7 +307,7 @@ mod tests {
     fn what_was_not_taken_is_told_again_by_the_next_start() {
         let mut watch = AlertQueue::new(Rules::default(), START);
         watch.take(
-            vec![alarm(Kind::SyncFailed, 5, None), alarm(Kind::ToolSaidNo, 9, None)],
+            vec![notice(Kind::SyncFailed, 5, None), notice(Kind::ToolSaidNo, 9, None)],
             after(9),
         );
         assert!(watch.sent_up_to() < after(5), "it is not told yet");
@@ -326,7 +327,7 @@ mod tests {
         };
         let rules = Rules { threshold: vec![threshold], ..Rules::default() };
         let mut watch = AlertQueue::new(rules, START);
-        let wrong = |seconds, tool| alarm(Kind::InvalidArguments, seconds, Some(tool));
+        let wrong = |seconds, tool| notice(Kind::InvalidArguments, seconds, Some(tool));
         watch.take(vec![wrong(1, "fs_read"), wrong(2, "fs_read"), wrong(3, "fs_read")], after(3));
         watch.take(vec![wrong(4, "other"), wrong(5, "other")], after(5));
         assert_eq!(watch.due(after(5)), None);

@@ -50,10 +50,20 @@ fn text() -> Value {
 /// The schemas of all commands.
 #[must_use]
 pub fn commands() -> Vec<CommandSchema> {
-    let command =
-        |event, about, content| CommandSchema { event, about, session: true, top: "", content };
-    let free = |command: CommandSchema, top| CommandSchema { session: false, top, ..command };
-    let task = || either(object(&["task_id!:any"]), json!({ "type": ["string", "integer"] }));
+    [conversation(), follow_ups(), plans(), workers(), connection()].concat()
+}
+
+fn command(event: &'static str, about: &'static str, content: Value) -> CommandSchema {
+    CommandSchema { event, about, session: true, top: "", content }
+}
+
+/// A command that names no session, or need not.
+fn free(command: CommandSchema, top: &'static str) -> CommandSchema {
+    CommandSchema { session: false, top, ..command }
+}
+
+/// Commands of a conversation: messages, answers to questions, cancellations.
+fn conversation() -> Vec<CommandSchema> {
     vec![
         free(command("user.create_session", "Opens a session.", creation()), ""),
         command(
@@ -92,6 +102,12 @@ pub fn commands() -> Vec<CommandSchema> {
             "Withdraws a queued message: `message` is its `command_id`.",
             either(object(&["message!:str"]), text()),
         ),
+    ]
+}
+
+/// Commands about doubts, timers and failed turns.
+fn follow_ups() -> Vec<CommandSchema> {
+    vec![
         command(
             "user.settle_doubt",
             "Says what became of a call whose outcome is unknown: `happened`, `did_not_happen` or `left_to_model`.",
@@ -112,6 +128,13 @@ pub fn commands() -> Vec<CommandSchema> {
             "Continues the last turn, which failed, from where it stood. Calls that ended are not made again.",
             either(object(&["turn:int"]), json!({ "type": ["integer", "null"] })),
         ),
+    ]
+}
+
+/// Commands about the tasks of a plan.
+fn plans() -> Vec<CommandSchema> {
+    let task = || either(object(&["task_id!:any"]), json!({ "type": ["string", "integer"] }));
+    vec![
         command("user.cancel_task", "Stops one task; the others continue.", task()),
         command("user.restart_task", "Restarts one task from the beginning.", task()),
         command("user.retry_task", "The same as `user.restart_task`.", task()),
@@ -121,6 +144,12 @@ pub fn commands() -> Vec<CommandSchema> {
             "Requests another plan, for another question if one is given.",
             either(object(&["question:str"]), json!({ "type": ["string", "null"] })),
         ),
+    ]
+}
+
+/// Commands of programs that offer tools.
+fn workers() -> Vec<CommandSchema> {
+    vec![
         free(
             command(
                 "user.offer_tools",
@@ -161,6 +190,12 @@ pub fn commands() -> Vec<CommandSchema> {
             ),
             "",
         ),
+    ]
+}
+
+/// Commands about a connection and its position.
+fn connection() -> Vec<CommandSchema> {
+    vec![
         command(
             "user.close_session",
             "Ends the session. A later message opens it again.",

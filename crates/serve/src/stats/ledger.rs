@@ -15,14 +15,14 @@ use budao_core::{
 };
 
 use super::metrics_recorder::MetricsRecorder;
-use crate::alerts::Alarm;
+use crate::alerts::FaultNotice;
 
 /// The longest window of a report; older minutes are dropped.
 pub(super) const KEPT: Duration = Duration::from_hours(7 * 24);
 /// Upper bound of stored faults, recoveries and paths; the oldest minutes are dropped first.
 const ROWS: usize = 100_000;
 /// Upper bound of faults collected between two alert rounds; further ones are dropped.
-const ALARMS: usize = 10_000;
+const NOTICES_MAX: usize = 10_000;
 /// Maximum length of a fault's line in an alert, in characters.
 const LINE_CHARS: usize = 500;
 /// Distinct names per category; further names are counted as [`OTHER`].
@@ -92,7 +92,7 @@ pub(super) struct StatsLedger {
     /// Receives each count at once, for Prometheus.
     recorder: Option<MetricsRecorder>,
     /// The faults for alerts and the time from which they are collected; `None` without alerts.
-    alarms: Option<(Timestamp, Vec<Alarm>)>,
+    notices: Option<(Timestamp, Vec<FaultNotice>)>,
     minutes: BTreeMap<i64, Minute>,
     rows: usize,
     /// The currency of the costs; empty if there are none.
@@ -155,11 +155,11 @@ impl StatsLedger {
         if let Some(recorder) = &mut self.recorder {
             recorder.fault(seen);
         }
-        if let Some((since, alarms)) = &mut self.alarms
+        if let Some((since, notices)) = &mut self.notices
             && seen.at > *since
-            && alarms.len() < ALARMS
+            && notices.len() < NOTICES_MAX
         {
-            alarms.push(Alarm {
+            notices.push(FaultNotice {
                 at: seen.at,
                 kind: seen.kind,
                 session: seen.session,
@@ -171,12 +171,12 @@ impl StatsLedger {
     }
 
     /// Starts to collect faults for alerts, from this time on.
-    pub(super) fn raise_alarms(&mut self, since: Timestamp) {
-        self.alarms = Some((since, Vec::new()));
+    pub(super) fn watch_faults(&mut self, since: Timestamp) {
+        self.notices = Some((since, Vec::new()));
     }
 
-    pub(super) fn take_alarms(&mut self) -> Vec<Alarm> {
-        self.alarms.as_mut().map(|(_, alarms)| std::mem::take(alarms)).unwrap_or_default()
+    pub(super) fn take_notices(&mut self) -> Vec<FaultNotice> {
+        self.notices.as_mut().map(|(_, notices)| std::mem::take(notices)).unwrap_or_default()
     }
 
     pub(super) fn retry(&mut self, at: Timestamp) {
