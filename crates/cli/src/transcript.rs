@@ -1,5 +1,7 @@
 //! Renders a record as a line for people, or as nothing.
 
+use std::time::Duration;
+
 use budao_core::{
     Lang, Record, Timestamp,
     activity::{
@@ -79,8 +81,17 @@ impl TranscriptPrinter<'_> {
 
     /// The text of a record, one or two lines; none if it has none. Text deltas are printed by the caller.
     pub(crate) fn line(&self, record: &Record) -> Option<String> {
+        let activity = Activity::of(&record.event)?;
+        self.of_call(activity)
+            .or_else(|| self.of_recovery(activity, record.at))
+            .or_else(|| self.of_control(activity))
+            .or_else(|| self.of_progress(activity))
+    }
+
+    /// A call: its start, its end, and what became of an interrupted one.
+    fn of_call(&self, activity: Activity<'_>) -> Option<String> {
         let terminal = self.terminal;
-        Some(match Activity::of(&record.event)? {
+        Some(match activity {
             Activity::CallStarted { tool, arguments, attempt, repairs, .. } => {
                 let mut line = format!(
                     "▸ {} {}",
@@ -99,22 +110,32 @@ impl TranscriptPrinter<'_> {
             Activity::CallEnded { tool, outcome, duration_ms, .. } => {
                 self.call_ended(tool, outcome, duration_ms)
             }
+            Activity::ReconcileStarted { tool, .. } => {
+                format!("? {} {}", terminal.name(tool), self.w("transcript-reconciling"))
+            }
+            Activity::ReconcileEnded { tool, verdict, .. } => {
+                let words = match verdict {
+                    ReconcileVerdict::DidNotHappen => self.w("transcript-did-not-happen"),
+                    ReconcileVerdict::Happened => self.w("transcript-was-done"),
+                    ReconcileVerdict::StillRuns => self.w("transcript-still-runs"),
+                    ReconcileVerdict::CannotTell => self.w("transcript-cannot-tell"),
+                };
+                format!("= {} {words}", terminal.name(tool))
+            }
+            Activity::DoubtSettled { tool, by, .. } => {
+                let words = self.w("transcript-unknown-outcome-settled-by");
+                format!("= {} {words} {by}", terminal.name(tool))
+            }
+            _ => return None,
+        })
+    }
+
+    /// What went wrong, and how it continues.
+    fn of_recovery(&self, activity: Activity<'_>, at: Timestamp) -> Option<String> {
+        Some(match activity {
             Activity::Fault { fault, scope, is_final: false } => self.fault(fault, scope),
             Activity::RequestHeld { reason, until, before, .. } => {
-                let wait = until.map(|until| {
-                    seconds(u64::try_from(until.since(record.at).as_millis()).unwrap_or(u64::MAX))
-                });
-                let next = wait.map_or_else(String::new, |wait| {
-                    format!("{} {wait}, ", self.w("transcript-next-try-in"))
-                });
-                let waiting = self.w("transcript-requests-waiting-before-this-one");
-                let state = match reason {
-                    HoldReason::Outage => self.w("transcript-the-service-does-not-work"),
-                    HoldReason::RateLimit | HoldReason::Capacity => {
-                        self.w("transcript-the-service-is-busy")
-                    }
-                };
-                format!("⏸ {state} {next}{waiting} {before}")
+                self.held(reason, until.map(|until| until.since(at)), before)
             }
             Activity::ModelChanged { from, to, reason, .. } => {
                 format!("⇄ {}", text::model_changed(reason, from, to, self.lang))
@@ -138,6 +159,28 @@ impl TranscriptPrinter<'_> {
             Activity::AnswerAbandoned { .. } => {
                 format!("⌫ {}", self.w("transcript-unfinished-answer-above-discarded"))
             }
+            Activity::SessionResumed { sealed } => {
+                let mut line = format!("↺ {}", self.w("transcript-resumed"));
+                if !sealed.is_empty() {
+                    line.push_str(&format!(
+                        "; {} {}",
+                        self.w("transcript-calls-with-unknown-outcome"),
+                        sealed.len()
+                    ));
+                }
+                line
+            }
+            Activity::LateResultDropped { of_turn, .. } => {
+                format!("… {} {of_turn}", self.w("transcript-dropped-a-late-result-of-turn"))
+            }
+            _ => return None,
+        })
+    }
+
+    /// Questions, their answers, and what people ask for.
+    fn of_control(&self, activity: Activity<'_>) -> Option<String> {
+        let terminal = self.terminal;
+        Some(match activity {
             Activity::QuestionAsked(QuestionDetails {
                 question, tool, arguments, reason, ..
             }) => format!(
@@ -161,17 +204,6 @@ impl TranscriptPrinter<'_> {
             Activity::QuestionClosed { question, .. } => {
                 format!("! {question} {}", self.w("transcript-expired"))
             }
-            Activity::SessionResumed { sealed } => {
-                let mut line = format!("↺ {}", self.w("transcript-resumed"));
-                if !sealed.is_empty() {
-                    line.push_str(&format!(
-                        "; {} {}",
-                        self.w("transcript-calls-with-unknown-outcome"),
-                        sealed.len()
-                    ));
-                }
-                line
-            }
             Activity::ControlRequested { by, request } => {
                 let words = match request {
                     ControlRequest::Cancel(_) => self.w("transcript-cancelled-by"),
@@ -181,22 +213,6 @@ impl TranscriptPrinter<'_> {
                     ControlRequest::Replan(_) | ControlRequest::StopTask { .. } => return None,
                 };
                 format!("■ {words} {by}")
-            }
-            Activity::ReconcileStarted { tool, .. } => {
-                format!("? {} {}", terminal.name(tool), self.w("transcript-reconciling"))
-            }
-            Activity::ReconcileEnded { tool, verdict, .. } => {
-                let words = match verdict {
-                    ReconcileVerdict::DidNotHappen => self.w("transcript-did-not-happen"),
-                    ReconcileVerdict::Happened => self.w("transcript-was-done"),
-                    ReconcileVerdict::StillRuns => self.w("transcript-still-runs"),
-                    ReconcileVerdict::CannotTell => self.w("transcript-cannot-tell"),
-                };
-                format!("= {} {words}", terminal.name(tool))
-            }
-            Activity::DoubtSettled { tool, by, .. } => {
-                let words = self.w("transcript-unknown-outcome-settled-by");
-                format!("= {} {words} {by}", terminal.name(tool))
             }
             Activity::TimerSet { timer, schedule, next, by, .. } => {
                 let (set, next_at) = (self.w("transcript-timer-set"), self.w("transcript-next-at"));
@@ -208,6 +224,13 @@ impl TranscriptPrinter<'_> {
             Activity::MessageAccepted { content: MessageContent::Retry { of_turn }, .. } => {
                 format!("↺ {} {of_turn}", self.w("transcript-retrying-the-failed-turn"))
             }
+            _ => return None,
+        })
+    }
+
+    /// Ends of turns and sessions, summaries, and the stages of a pipeline.
+    fn of_progress(&self, activity: Activity<'_>) -> Option<String> {
+        Some(match activity {
             Activity::Compacted { messages, tokens_before, tokens_after, .. } => format!(
                 "≡ {} {messages}; {tokens_before} → {tokens_after} {}",
                 self.w("transcript-older-messages-summarised"),
@@ -231,9 +254,6 @@ impl TranscriptPrinter<'_> {
                     format!("● {}", self.w("transcript-session-ended-with-an-error"))
                 }
             },
-            Activity::LateResultDropped { of_turn, .. } => {
-                format!("… {} {of_turn}", self.w("transcript-dropped-a-late-result-of-turn"))
-            }
             Activity::PlanMade { tasks, .. } => {
                 format!("▤ {}", count(self.lang, "count-tasks-planned", tasks.len() as u64))
             }
@@ -254,6 +274,21 @@ impl TranscriptPrinter<'_> {
             }
             _ => return None,
         })
+    }
+
+    fn held(&self, reason: HoldReason, wait: Option<Duration>, before: u64) -> String {
+        let state = match reason {
+            HoldReason::Outage => self.w("transcript-the-service-does-not-work"),
+            HoldReason::RateLimit | HoldReason::Capacity => {
+                self.w("transcript-the-service-is-busy")
+            }
+        };
+        let next = wait.map_or_else(String::new, |wait| {
+            let wait = seconds(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+            format!("{} {wait}, ", self.w("transcript-next-try-in"))
+        });
+        let waiting = self.w("transcript-requests-waiting-before-this-one");
+        format!("⏸ {state} {next}{waiting} {before}")
     }
 
     fn call_ended(&self, tool: &str, outcome: &Outcome, duration_ms: u64) -> String {

@@ -20,7 +20,7 @@ impl Coordinator<'_> {
         trace: Trace,
     ) -> Result<(), Fault> {
         if question.trim().is_empty() {
-            return Err(not_so("question", "it says something", question));
+            return Err(constraint_violated("question", "it says something", question));
         }
         self.accept_pipeline(
             Event::PipelineAccepted { command, question, confirm, tasks: None },
@@ -72,10 +72,14 @@ impl Coordinator<'_> {
             return self.plan(command, question, confirm, trace);
         }
         if question.trim().is_empty() {
-            return Err(not_so("question", "it says something", question));
+            return Err(constraint_violated("question", "it says something", question));
         }
         if self.running_turn().cancelling {
-            return Err(not_so("question", "the run is not being cancelled", question));
+            return Err(constraint_violated(
+                "question",
+                "the run is not being cancelled",
+                question,
+            ));
         }
         self.emit(Event::ReplanRequested { question, by });
         self.stop_all();
@@ -85,7 +89,7 @@ impl Coordinator<'_> {
     /// Cancels the running pipeline.
     pub(super) fn cancel_plan(&mut self, by: String) -> Result<(), Fault> {
         if !self.is_running() {
-            return Err(not_so("plan", "a plan is under way", String::new()));
+            return Err(constraint_violated("plan", "a plan is under way", String::new()));
         }
         self.turn.cancel(by, Some("the plan was cancelled".to_owned()));
         Ok(())
@@ -95,7 +99,9 @@ impl Coordinator<'_> {
     pub(super) fn cancel_task(&mut self, task: TaskId, by: String) -> Result<(), Fault> {
         let state = self.open_task(&task)?;
         match (state.running, &state.stopping, &state.end) {
-            (_, _, Some(_)) => return Err(not_so("task", "it has not ended", task.to_string())),
+            (_, _, Some(_)) => {
+                return Err(constraint_violated("task", "it has not ended", task.to_string()));
+            }
             (true, Some(stopping), _) if !stopping.restart => {}
             (true, _, None) => self.emit(Event::TaskStopRequested { task, by, restart: false }),
             (false, _, None) => {
@@ -129,15 +135,15 @@ impl Coordinator<'_> {
             pipeline.stage == Some(Stage::Solving) && !is_stopping(turn, pipeline)
         });
         let Some((_, pipeline)) = solving else {
-            return Err(not_so("task", "its plan is being solved", task.to_string()));
+            return Err(constraint_violated("task", "its plan is being solved", task.to_string()));
         };
-        let unknown = || not_so("task", "it is a task of the plan", task.to_string());
+        let unknown = || constraint_violated("task", "it is a task of the plan", task.to_string());
         pipeline.task(task).ok_or_else(unknown)
     }
 }
 
 /// The fault for a command that does not fit the current state.
-fn not_so(field: &'static str, constraint: &'static str, provided: String) -> Fault {
+fn constraint_violated(field: &'static str, constraint: &'static str, provided: String) -> Fault {
     Fault::new(Kind::ConstraintViolated, Operation::SubmitCommand)
         .with(Fact::Field, field)
         .with(Fact::Constraint, constraint)

@@ -57,7 +57,7 @@ struct GateSlot {
 }
 
 /// The answer to a request for admission.
-pub(crate) enum Admission {
+pub(crate) enum AdmissionAnswer {
     /// The request may be made now.
     Granted(Permit),
     /// The request waits.
@@ -78,7 +78,7 @@ impl Gates {
         self: &Arc<Self>,
         key: &GateKey,
         requester: Requester,
-    ) -> Result<Admission, Fault> {
+    ) -> Result<AdmissionAnswer, Fault> {
         let now = self.world.clock.now();
         let mut state = self.lock();
         let slot = state.slot(key, &self.config, now);
@@ -91,10 +91,10 @@ impl Gates {
         slot.advance(key, now);
         let permit = Permit { gates: Arc::clone(self), key: key.clone(), ticket, is_over: false };
         if waiter.is_granted() {
-            return Ok(Admission::Granted(permit));
+            return Ok(AdmissionAnswer::Granted(permit));
         }
         self.drive(&mut state, now);
-        Ok(Admission::Held(HeldRequest { waiter, permit }))
+        Ok(AdmissionAnswer::Held(HeldRequest { waiter, permit }))
     }
 
     /// Restores a hold that the records of a session tell of, as [`Gate::restore`] says.
@@ -272,10 +272,10 @@ impl HeldRequest {
     ///
     /// # Errors
     /// The fault of the service if the gate shut and the request does not wait for that.
-    pub(crate) async fn progress(self) -> Result<(Admission, Option<HoldReport>), Fault> {
+    pub(crate) async fn progress(self) -> Result<(AdmissionAnswer, Option<HoldReport>), Fault> {
         Ok(match self.waiter.next().await {
-            WaitUpdate::Report(hold) => (Admission::Held(self), Some(*hold)),
-            WaitUpdate::Granted => (Admission::Granted(self.permit), None),
+            WaitUpdate::Report(hold) => (AdmissionAnswer::Held(self), Some(*hold)),
+            WaitUpdate::Granted => (AdmissionAnswer::Granted(self.permit), None),
             WaitUpdate::Refused(hold) => return Err(refused(*hold, &self.permit.key)),
         })
     }

@@ -25,7 +25,7 @@ use futures::StreamExt;
 
 use crate::{
     check,
-    gates::{Admission, HeldRequest, Permit},
+    gates::{AdmissionAnswer, HeldRequest, Permit},
     ledger::{self, Reservation},
     work::{SessionTools, WorkContext},
 };
@@ -271,8 +271,8 @@ pub(crate) async fn admit(
     let mut admission = work_context.shared.gates.request(key, requester)?;
     let permit = loop {
         let held = match admission {
-            Admission::Granted(permit) => break permit,
-            Admission::Held(held) => held,
+            AdmissionAnswer::Granted(permit) => break permit,
+            AdmissionAnswer::Held(held) => held,
         };
         let (next, report) = progress(work_context, id, &mut wait.review, held).await?;
         admission = next;
@@ -293,7 +293,7 @@ async fn progress(
     id: AttemptId,
     review: &mut Option<(Timestamp, Duration)>,
     held: HeldRequest,
-) -> Result<(Admission, Option<HoldReport>), Fault> {
+) -> Result<(AdmissionAnswer, Option<HoldReport>), Fault> {
     let mut progress = std::pin::pin!(held.progress());
     loop {
         let Some((at, after)) = *review else { return progress.await };

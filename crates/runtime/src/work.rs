@@ -216,98 +216,126 @@ pub(crate) fn task(
             }
         }
         Work::Stop { turn, job } => Box::pin(pipeline::stop(work_context, turn, job)),
-        Work::Turn(TurnWork::Compact { turn, .. }) => {
-            let (history, model) = (Arc::clone(&session.history), session.model().to_owned());
-            let first_message = session.turn.as_ref().map_or(0, |turn| turn.first_message);
-            let trace = session.trace();
-            let requester = model::requester(&work_context, session, Willingness::WhileOpen);
-            let long = compact::LongHistory {
-                attempt: model::AttemptId::of(session),
-                is_held: session.turn.as_ref().is_some_and(|turn| turn.wait.is_held),
-                history,
-                first_message,
-                model,
-                trace,
-                requester,
-            };
-            debug_assert_eq!(long.attempt.turn, turn, "work is due for the running turn");
-            Box::pin(compact::compact(work_context, long).map(Input::Turn))
-        }
+        Work::Turn(TurnWork::Compact { turn, .. }) => compact_task(work_context, session, turn),
         Work::Turn(TurnWork::Check { turn, calls }) => {
-            let wanted = wanted(session, &calls);
-            let (box_, ready) = (Arc::clone(&tools.toolbox), Arc::clone(&tools.ready));
-            let (settings, trace) = (tools.settings(session), session.trace());
-            let context =
-                context(&work_context, session, turn, CallId::from(""), 1, cancel.clone());
-            let versions = session.tool_versions.clone();
-            Box::pin(async move {
-                let toolbox = box_;
-                let checker =
-                    check::Checker { work_context, settings, toolbox, ready, context, versions };
-                let verdicts = checker.check(wanted, trace).await;
-                TurnInput::CallsChecked { turn, verdicts }.into()
-            })
+            check_task(work_context, session, tools, (turn, &calls), cancel)
         }
         Work::Turn(TurnWork::Call { turn, call, attempt }) => {
-            let use_ = started(session, &call);
-            if let Some(StartedCall { route: Some(_), .. }) = &use_ {
-                tell_source(&work_context, session, &call, attempt);
-            }
-            let (toolbox, ready) = (Arc::clone(&tools.toolbox), Arc::clone(&tools.ready));
-            let (context, notes) =
-                call_context(&work_context, session, turn, call.clone(), attempt, cancel.clone());
-            let settings = tools.settings(session);
-            // Taken at once: the turn records a start only if a slot is free.
-            let slot = Arc::clone(&work_context.slots).try_acquire_owned().ok();
-            Box::pin(async move {
-                let prepared =
-                    ready.lock().expect("no code panics while holding this").remove(&call);
-                let prepared = match prepared {
-                    Some(ready) => Ok(ready),
-                    // After a restart the call has not been checked in this process.
-                    None => prepare(&work_context, &settings, &toolbox, use_).await,
-                };
-                let outcome = match prepared {
-                    Ok(ready) if ready.is_once() => {
-                        let tenant = settings.tenant();
-                        run_once(&work_context, tenant, ready, (context, notes), turn, slot).await
-                    }
-                    Ok(ready) => run(&work_context, ready, (context, notes), turn, slot).await,
-                    Err(fault) => fault.into(),
-                };
-                TurnInput::ToolCallEnded { turn, call, attempt, outcome }.into()
-            })
+            call_task(work_context, session, tools, (turn, call, attempt), cancel)
         }
         Work::Turn(TurnWork::Reconcile { turn, call, attempt }) => {
-            let use_ = started(session, &call);
-            let toolbox = Arc::clone(&tools.toolbox);
-            let (context, notes) =
-                call_context(&work_context, session, turn, call.clone(), attempt, cancel.clone());
-            let settings = tools.settings(session);
-            let next = next_attempt(session, &call);
-            Box::pin(async move {
-                let prepared = prepare(&work_context, &settings, &toolbox, use_).await;
-                let answer = match prepared {
-                    Ok(ready) => {
-                        let tenant = settings.tenant();
-                        let shared = &work_context.shared;
-                        match once::reconcile(shared, tenant, &ready, &context, next).await {
-                            Some(known) => known,
-                            None => {
-                                let owner = context.clone();
-                                let answer =
-                                    reconcile(&work_context, ready, (context, notes), turn).await;
-                                once::settle_reconciled(shared, &owner, &answer).await;
-                                answer
-                            }
-                        }
-                    }
-                    Err(fault) => ReconcileResult::Failed(not_offered_yet(fault)),
-                };
-                TurnInput::CallReconciled { turn, call, attempt, answer }.into()
-            })
+            reconcile_task(work_context, session, tools, (turn, call, attempt), cancel)
         }
     }
+}
+
+fn compact_task(
+    work_context: WorkContext,
+    session: &Session,
+    turn: TurnNumber,
+) -> BoxFuture<'static, Input> {
+    let current = session.turn.as_ref();
+    let long = compact::LongHistory {
+        attempt: model::AttemptId::of(session),
+        is_held: current.is_some_and(|turn| turn.wait.is_held),
+        history: Arc::clone(&session.history),
+        first_message: current.map_or(0, |turn| turn.first_message),
+        model: session.model().to_owned(),
+        trace: session.trace(),
+        requester: model::requester(&work_context, session, Willingness::WhileOpen),
+    };
+    debug_assert_eq!(long.attempt.turn, turn, "work is due for the running turn");
+    Box::pin(compact::compact(work_context, long).map(Input::Turn))
+}
+
+fn check_task(
+    work_context: WorkContext,
+    session: &Session,
+    tools: &mut SessionTools,
+    (turn, calls): (TurnNumber, &[CallId]),
+    cancel: &CancellationToken,
+) -> BoxFuture<'static, Input> {
+    let wanted = wanted(session, calls);
+    let (toolbox, ready) = (Arc::clone(&tools.toolbox), Arc::clone(&tools.ready));
+    let (settings, trace) = (tools.settings(session), session.trace());
+    let context = context(&work_context, session, turn, CallId::from(""), 1, cancel.clone());
+    let versions = session.tool_versions.clone();
+    Box::pin(async move {
+        let checker = check::Checker { work_context, settings, toolbox, ready, context, versions };
+        let verdicts = checker.check(wanted, trace).await;
+        TurnInput::CallsChecked { turn, verdicts }.into()
+    })
+}
+
+fn call_task(
+    work_context: WorkContext,
+    session: &Session,
+    tools: &mut SessionTools,
+    (turn, call, attempt): (TurnNumber, CallId, u32),
+    cancel: &CancellationToken,
+) -> BoxFuture<'static, Input> {
+    let use_ = started(session, &call);
+    if let Some(StartedCall { route: Some(_), .. }) = &use_ {
+        tell_source(&work_context, session, &call, attempt);
+    }
+    let (toolbox, ready) = (Arc::clone(&tools.toolbox), Arc::clone(&tools.ready));
+    let (context, notes) =
+        call_context(&work_context, session, turn, call.clone(), attempt, cancel.clone());
+    let settings = tools.settings(session);
+    // Taken at once: the turn records a start only if a slot is free.
+    let slot = Arc::clone(&work_context.slots).try_acquire_owned().ok();
+    Box::pin(async move {
+        let prepared = ready.lock().expect("no code panics while holding this").remove(&call);
+        let prepared = match prepared {
+            Some(ready) => Ok(ready),
+            // After a restart the call has not been checked in this process.
+            None => prepare(&work_context, &settings, &toolbox, use_).await,
+        };
+        let outcome = match prepared {
+            Ok(ready) if ready.is_once() => {
+                let tenant = settings.tenant();
+                run_once(&work_context, tenant, ready, (context, notes), turn, slot).await
+            }
+            Ok(ready) => run(&work_context, ready, (context, notes), turn, slot).await,
+            Err(fault) => fault.into(),
+        };
+        TurnInput::ToolCallEnded { turn, call, attempt, outcome }.into()
+    })
+}
+
+fn reconcile_task(
+    work_context: WorkContext,
+    session: &Session,
+    tools: &mut SessionTools,
+    (turn, call, attempt): (TurnNumber, CallId, u32),
+    cancel: &CancellationToken,
+) -> BoxFuture<'static, Input> {
+    let use_ = started(session, &call);
+    let toolbox = Arc::clone(&tools.toolbox);
+    let (context, notes) =
+        call_context(&work_context, session, turn, call.clone(), attempt, cancel.clone());
+    let settings = tools.settings(session);
+    let next = next_attempt(session, &call);
+    Box::pin(async move {
+        let ready = match prepare(&work_context, &settings, &toolbox, use_).await {
+            Ok(ready) => ready,
+            Err(fault) => {
+                let answer = ReconcileResult::Failed(not_offered_yet(fault));
+                return TurnInput::CallReconciled { turn, call, attempt, answer }.into();
+            }
+        };
+        let (tenant, shared) = (settings.tenant(), &work_context.shared);
+        let answer = match once::reconcile(shared, tenant, &ready, &context, next).await {
+            Some(known) => known,
+            None => {
+                let owner = context.clone();
+                let answer = reconcile(&work_context, ready, (context, notes), turn).await;
+                once::settle_reconciled(shared, &owner, &answer).await;
+                answer
+            }
+        };
+        TurnInput::CallReconciled { turn, call, attempt, answer }.into()
+    })
 }
 
 /// Checks a call of an earlier process again, with the arguments that its records have.

@@ -146,6 +146,7 @@ fn content_attributes(
     vec![KeyValue::new(input, read.clone()), KeyValue::new(output, written.clone())]
 }
 
+/// Name, kind and attributes of a span.
 fn described(
     about: &SpanOperation,
     began: Timestamp,
@@ -186,12 +187,7 @@ fn described(
                 number("budao.step", (*step).into()),
                 number("budao.attempt", (*attempt).into()),
             ]);
-            if let Some((stop, usage)) = answer {
-                let reasons = Array::String(vec![finish_reason(*stop).into()]);
-                attributes
-                    .push(KeyValue::new("gen_ai.response.finish_reasons", Value::Array(reasons)));
-                attributes.extend(used(usage));
-            }
+            attributes.extend(answer.iter().flat_map(answer_attributes));
             if let Some(at) = first_text_at {
                 let seconds = at.since(began).as_secs_f64();
                 attributes.push(KeyValue::new("gen_ai.response.time_to_first_chunk", seconds));
@@ -224,9 +220,7 @@ fn described(
         SpanOperation::Relay { event, computer, tool } => {
             let mut attributes =
                 vec![text("budao.smcp.event", event), text("budao.smcp.computer", computer)];
-            if !tool.is_empty() {
-                attributes.push(text("gen_ai.tool.name", tool));
-            }
+            attributes.extend((!tool.is_empty()).then(|| text("gen_ai.tool.name", tool)));
             (format!("smcp relay {event}").into(), SpanKind::Server, attributes)
         }
         SpanOperation::ServedCall { tool } => {
@@ -235,6 +229,13 @@ fn described(
             (format!("smcp serve {tool}").into(), SpanKind::Server, attributes)
         }
     }
+}
+
+/// Why the model stopped, and its tokens.
+fn answer_attributes((stop, usage): &(ModelStop, Usage)) -> Vec<KeyValue> {
+    let reasons = Array::String(vec![finish_reason(*stop).into()]);
+    let stopped = KeyValue::new("gen_ai.response.finish_reasons", Value::Array(reasons));
+    std::iter::once(stopped).chain(used(usage)).collect()
 }
 
 /// Tokens of a request. The cached ones have the name of the conventions and the one that older viewers know.

@@ -32,8 +32,8 @@ async fn admit(gates: &Arc<Gates>, key: &GateKey) -> Permit {
     let mut admission = gates.request(key, requester(1)).unwrap();
     loop {
         admission = match admission {
-            Admission::Granted(permit) => return permit,
-            Admission::Held(held) => held.progress().await.unwrap().0,
+            AdmissionAnswer::Granted(permit) => return permit,
+            AdmissionAnswer::Held(held) => held.progress().await.unwrap().0,
         };
     }
 }
@@ -50,7 +50,7 @@ async fn a_hint_holds_all_requests_to_one_endpoint_and_none_to_another() {
     let before = tokio::time::Instant::now();
     admit(&gates, &other).await.answered();
     assert!(before.elapsed().is_zero());
-    let Admission::Held(held) = gates.request(&one, requester(2)).unwrap() else {
+    let AdmissionAnswer::Held(held) = gates.request(&one, requester(2)).unwrap() else {
         panic!("the gate is shut")
     };
     let (waiting, report) = held.progress().await.unwrap();
@@ -173,8 +173,8 @@ async fn an_observer_who_joins_makes_a_waiting_request_come_first() {
     let mut held = Vec::new();
     for session in [7, 8] {
         match gates.request(&key, background(session)).unwrap() {
-            Admission::Held(request) => held.push(request),
-            Admission::Granted(_) => panic!("the gate is shut"),
+            AdmissionAnswer::Held(request) => held.push(request),
+            AdmissionAnswer::Granted(_) => panic!("the gate is shut"),
         }
     }
     gates.set_priority(requester(8).session, Priority::Interactive);
@@ -211,8 +211,8 @@ async fn ten_thousand_waiting_requests_wake_nobody_but_the_one_that_is_due() {
     for session in 0..10_000 {
         let requester = Requester { priority: Priority::Background, ..requester(session) };
         match gates.request(&key, requester).unwrap() {
-            Admission::Held(held) => waiting.push(held.progress().await.unwrap().0),
-            Admission::Granted(_) => panic!("the gate is shut"),
+            AdmissionAnswer::Held(held) => waiting.push(held.progress().await.unwrap().0),
+            AdmissionAnswer::Granted(_) => panic!("the gate is shut"),
         }
     }
     tokio::task::yield_now().await;
@@ -221,8 +221,8 @@ async fn ten_thousand_waiting_requests_wake_nobody_but_the_one_that_is_due() {
     let mut waits: Vec<_> = waiting
         .into_iter()
         .map(|admission| match admission {
-            Admission::Held(held) => Box::pin(held.progress()),
-            Admission::Granted(_) => panic!("the gate is shut"),
+            AdmissionAnswer::Held(held) => Box::pin(held.progress()),
+            AdmissionAnswer::Granted(_) => panic!("the gate is shut"),
         })
         .collect();
     tokio::time::sleep(Duration::from_secs(598)).await;
