@@ -13,7 +13,8 @@ use budao_core::{
     trace::Trace,
 };
 use budao_engine::{
-    Batch, Decider, DeciderFactory, HostInput, NoReclaimer, SessionContext, SpaceReclaimer,
+    Batch, Decider, DeciderFactory, FlushTimer, HostInput, NoReclaimer, SessionContext,
+    SpaceReclaimer, SteadyClock,
 };
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
@@ -72,8 +73,8 @@ impl DeciderFactory for ClaudeFactory {
             process_context,
             process: None,
             ending: None,
-            steady_clock: SteadyClock::new(),
-            flush_at: None,
+            steady_clock: SteadyClock::start(),
+            flush_timer: FlushTimer::default(),
             actions: Vec::new(),
             shared,
         }
@@ -81,20 +82,6 @@ impl DeciderFactory for ClaudeFactory {
 
     fn reclaimer(&self) -> &dyn SpaceReclaimer {
         &NoReclaimer
-    }
-}
-
-/// A clock that never jumps, unlike the wall clock. Its origin is arbitrary.
-#[derive(Debug)]
-struct SteadyClock(tokio::time::Instant);
-
-impl SteadyClock {
-    fn new() -> Self {
-        Self(tokio::time::Instant::now())
-    }
-
-    fn now(&self) -> Timestamp {
-        Timestamp::default().after(self.0.elapsed())
     }
 }
 
@@ -109,7 +96,7 @@ pub(crate) struct ClaudeDecider {
     ending: Option<CancellationToken>,
     steady_clock: SteadyClock,
     /// When text that arrived is recorded, in steady time.
-    flush_at: Option<Timestamp>,
+    flush_timer: FlushTimer,
     /// Decided, and due after the next commit.
     actions: Vec<Action>,
 }
@@ -136,16 +123,12 @@ impl ClaudeDecider {
         let decided = machine::step(&mut self.machine, input, &env);
         batch.entries.extend(decided.entries);
         self.actions.extend(decided.actions);
-        self.flush_at = match (self.machine.has_words(), self.flush_at) {
-            (false, _) => None,
-            (true, Some(at)) => Some(at),
-            (true, None) => Some(env.steady.after(shared.limits.delta_window)),
-        };
+        self.flush_timer.update(self.machine.has_words(), env.steady, shared.limits.delta_window);
         decided.answer
     }
 
     fn fire_timers(&mut self, batch: &mut Batch) {
-        if self.flush_at.is_some_and(|at| at <= self.steady_clock.now()) {
+        if self.flush_timer.is_due(self.steady_clock.now()) {
             self.step(Input::Flush, batch);
         }
         let shared = Arc::clone(&self.shared);
@@ -236,10 +219,7 @@ impl Decider for ClaudeDecider {
 
     fn wake_at(&self) -> Option<Timestamp> {
         let env = self.env(&self.shared);
-        let flush = self.flush_at.map(|at| at.since(env.steady));
-        let wait = flush.into_iter().chain(self.machine.wake(&env)).min()?;
-        // A time that has come must not seem to lie ahead of a clock that was read a moment ago.
-        Some(if wait.is_zero() { Timestamp::default() } else { env.now.after(wait) })
+        self.flush_timer.wake_at(self.machine.wake(&env), env.steady, env.now)
     }
 
     fn is_idle(&self) -> bool {

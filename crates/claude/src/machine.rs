@@ -429,16 +429,7 @@ impl Stepper<'_> {
     }
 
     fn emit_now(&mut self, event: Event) {
-        let (turn, trace) = match (&event, &self.m.session.turn) {
-            (Event::TurnStarted { message }, _) => {
-                let mut queue = self.m.session.queue.iter();
-                let brought = queue.find(|queued| queued.command == *message);
-                let brought = brought.map_or(Trace::NONE, |queued| queued.trace);
-                (self.m.session.turns + 1, brought.or(self.env.trace))
-            }
-            (_, Some(turn)) => (turn.number, turn.trace),
-            (_, None) => (0, Trace::NONE),
-        };
+        let (turn, trace) = self.m.session.attribute(&event, self.env.trace);
         self.record(turn, trace, event);
     }
 

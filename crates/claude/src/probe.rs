@@ -2,7 +2,7 @@
 //! for a short run of it in the tests.
 
 use budao_core::{
-    event::{Command, CommandBody, Entry, Event, SessionId},
+    event::{CallStart, Command, CommandBody, Entry, Event, SessionId},
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
     message::Block,
@@ -130,7 +130,7 @@ impl ProbeSession {
                 Event::TurnEnded { .. } => {
                     assert_eq!(running.take(), Some(entry.turn), "a turn ends once");
                 }
-                Event::ToolCallStarted { call, .. } => {
+                Event::ToolCallStarted(CallStart { call, .. }) => {
                     calls.entry(call.clone()).or_insert(0);
                 }
                 Event::ToolCallEnded { call, .. } => *calls.entry(call.clone()).or_insert(0) += 1,

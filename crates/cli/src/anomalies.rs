@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use budao_core::{
     Fault, Lang, Timestamp,
-    event::{Event, Record, SessionId, StopReason, TurnNumber},
+    event::{CallStart, ChildLink, Event, Record, SessionId, StopReason, TurnNumber},
     message::CallId,
     tool::Outcome,
 };
@@ -163,7 +163,7 @@ impl RunningTurn {
     fn take_up(&mut self, event: &Event) {
         match event {
             Event::TextDelta { .. } | Event::AggregateEnded { .. } => self.has_said = true,
-            Event::ToolCallStarted { call, .. } => {
+            Event::ToolCallStarted(CallStart { call, .. }) => {
                 self.has_said = true;
                 self.open.insert(format!("call {call}"));
             }
@@ -175,7 +175,9 @@ impl RunningTurn {
             Event::QuestionAnswered { question, .. } | Event::QuestionExpired { question, .. } => {
                 self.open.remove(&format!("question {question}"));
             }
-            Event::ChildOpened { child, .. } => drop(self.open.insert(format!("child {child}"))),
+            Event::ChildOpened(ChildLink { child, .. }) => {
+                self.open.insert(format!("child {child}"));
+            }
             Event::ChildEnded { child, .. } => drop(self.open.remove(&format!("child {child}"))),
             _ => {}
         }
@@ -352,7 +354,7 @@ mod tests {
 
     #[test]
     fn a_call_that_runs_long_and_a_wait_that_was_announced_are_no_silence() {
-        let started = Event::ToolCallStarted {
+        let started = Event::ToolCallStarted(CallStart {
             call: "c".into(),
             tool: "bash_run".into(),
             arguments: serde_json::Value::Null,
@@ -360,7 +362,7 @@ mod tests {
             attempt: 1,
             idempotent: false,
             reconcile: false,
-        };
+        });
         let ended = Event::ToolCallEnded {
             call: "c".into(),
             tool: "bash_run".into(),

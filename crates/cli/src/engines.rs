@@ -13,7 +13,7 @@ use budao_core::{
     fault::{Fact, Operation},
 };
 use budao_journal::Journal;
-use budao_relay::{Relay, RelayParts};
+use budao_relay::RelayParts;
 use budao_scrub::Scrubber;
 
 use crate::{
@@ -106,7 +106,7 @@ impl RunningEngine {
         parts.holder = lease_holder::name();
         parts.liveness = Arc::new(lease_holder::KnownHolders);
         parts.places = file.places;
-        Ok(Self { engine: Arc::new(Relay::new(parts)?), journal, native: None })
+        Ok(Self { engine: Arc::new(parts.into_engine()?), journal, native: None })
     }
 
     /// MCP servers and rooms that have not started yet, with the reason.

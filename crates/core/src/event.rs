@@ -7,6 +7,7 @@
 //! `docs/events.md` defines the meaning of each event and the order readers may rely on.
 
 mod access;
+mod bodies;
 mod command;
 mod ids;
 mod parts;
@@ -27,6 +28,7 @@ use crate::{
     tool::{Outcome, Repair, Todo},
 };
 
+pub use bodies::{CallStart, ChildLink, Compaction, LostObserver};
 pub use command::{Answer, Command, CommandBody, Decision};
 pub use ids::{CommandId, Epoch, QuestionId, Seq, SessionId, TaskId, TurnNumber};
 pub use parts::{
@@ -267,21 +269,7 @@ pub enum Event {
         tokens: u64,
     },
     /// A summary replaced old history in later model requests. The records stay.
-    HistoryCompacted {
-        /// How many of the oldest messages the summary replaces. The question of the running turn follows it unchanged.
-        messages: u64,
-        /// The text that replaces those messages.
-        summary: String,
-        /// True if a model wrote the summary; false if the history was cut by rule because the model failed.
-        by_model: bool,
-        /// Estimated tokens of the history before.
-        tokens_before: u64,
-        /// Estimated tokens of the history after.
-        tokens_after: u64,
-        /// Tokens the summary itself cost.
-        #[serde(default)]
-        usage: Usage,
-    },
+    HistoryCompacted(Compaction),
 
     // ── calls ──
     /// A call waits for a person's decision.
@@ -331,43 +319,9 @@ pub enum Event {
         call: CallId,
     },
     /// A call may run, but all slots are taken. It has not begun: a later start records that, or its end.
-    ToolCallQueued {
-        /// The model's id of the call.
-        call: CallId,
-        /// The name of the tool, as the model called it.
-        tool: String,
-        /// The arguments the tool is to receive, after repairs and decisions.
-        arguments: Value,
-        /// Repairs that turned the model's arguments into these.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        repairs: Vec<Repair>,
-        /// The attempt that waits for a slot, from 1.
-        attempt: u32,
-        /// Whether the call may run again after a crash.
-        idempotent: bool,
-        /// Whether the tool can find out if an interrupted call was done.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        reconcile: bool,
-    },
+    ToolCallQueued(CallStart),
     /// A call has its slot and starts. The record is durable before the tool runs.
-    ToolCallStarted {
-        /// The model's id of the call.
-        call: CallId,
-        /// The name of the tool, as the model called it.
-        tool: String,
-        /// The arguments the tool receives, after repairs and decisions.
-        arguments: Value,
-        /// Repairs that turned the model's arguments into these.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        repairs: Vec<Repair>,
-        /// Counts the tries of this call, from 1.
-        attempt: u32,
-        /// Whether the call may run again after a crash.
-        idempotent: bool,
-        /// Whether the tool can find out if an interrupted call was done.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        reconcile: bool,
-    },
+    ToolCallStarted(CallStart),
     /// A worker's process runs the call. The record precedes the first start of the call.
     ToolCallOffered {
         /// The model's id of the call.
@@ -459,19 +413,7 @@ pub enum Event {
         duration_ms: u64,
     },
     /// A call or a pipeline stage opened a child session.
-    ChildOpened {
-        /// The child session.
-        child: SessionId,
-        /// The call that runs the child; absent for a stage.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        call: Option<CallId>,
-        /// The stage the child works on; absent for a call.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        stage: Option<Stage>,
-        /// The task the child solves; absent outside the solving stage.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        task: Option<TaskId>,
-    },
+    ChildOpened(ChildLink),
     /// A child session completed or failed. Its usage also counts towards the turn.
     ChildEnded {
         /// The child session.
@@ -563,16 +505,7 @@ pub enum Event {
         call: Option<CallId>,
     },
     /// An observer lost its connection.
-    ObserverLost {
-        /// The close code of the transport, for example 1006.
-        close_code: u16,
-        /// The close reason of the transport.
-        close_reason: String,
-        /// The last record the observer received.
-        last_seq: Seq,
-        /// How long the observer was connected, in milliseconds.
-        uptime_ms: u64,
-    },
+    ObserverLost(LostObserver),
 
     // ── plan → solve → aggregate ──
     /// The planner started to split a question into tasks.

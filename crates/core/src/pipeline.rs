@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    event::{Event, QuestionId, Scope, SessionId, Stage, Task, TaskEnd, TaskId},
+    event::{ChildLink, Event, QuestionId, Scope, SessionId, Stage, Task, TaskEnd, TaskId},
     fault::{Fault, Kind},
     time::Timestamp,
 };
@@ -237,7 +237,7 @@ impl Pipeline {
             }
             Event::PlanMade { tasks, summary } => self.solve(tasks, summary),
             Event::ReplanRequested { question, .. } => self.replan = Some(question.clone()),
-            Event::ChildOpened { child, stage: Some(_), task, .. } => match task {
+            Event::ChildOpened(ChildLink { child, stage: Some(_), task, .. }) => match task {
                 Some(task) => self.with_task(task, |state| state.child = Some(*child)),
                 None => self.child = Some(*child),
             },

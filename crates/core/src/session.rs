@@ -4,6 +4,7 @@
 //! back is the same session. `history` holds only what the next model request needs; the records keep everything.
 
 mod call;
+mod commands;
 mod doubts;
 mod files;
 mod models;
@@ -21,8 +22,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     brake::Brake,
-    event::{CommandId, Event, Origin, Record, Seq, SessionEnd, Settings, StopReason, TurnNumber},
-    fault::{Fact, FactValue, Fault, Kind, Operation},
+    event::{
+        CommandId, Compaction, Event, Origin, Record, Seq, SessionEnd, Settings, StopReason,
+        TurnNumber,
+    },
+    fault::{Fact, Fault, Kind, Operation},
     message::{Block, CallId, Message, Role, ToolUse, Usage, text_of},
     pipeline::{self, Pipeline},
     spending::{self, Spending},
@@ -197,7 +201,9 @@ impl Session {
             Event::ModelAnswered { step, content, usage, .. } => {
                 self.answered(*step, content, *usage, at);
             }
-            Event::HistoryCompacted { messages, summary, tokens_after, usage, .. } => {
+            Event::HistoryCompacted(Compaction {
+                messages, summary, tokens_after, usage, ..
+            }) => {
                 self.compacted(*messages, summary, *tokens_after, *usage);
             }
             Event::ToolCallEnded { call, outcome, .. } => self.call_ended(call, outcome, at),
@@ -239,20 +245,6 @@ impl Session {
         if self.tool_versions.len() > TOOL_VERSIONS {
             self.tool_versions.pop_first();
         }
-    }
-
-    /// Checks that a message waits for its turn.
-    ///
-    /// # Errors
-    /// When the message is unknown, is being answered or was answered.
-    pub fn waits(&self, message: &CommandId) -> Result<(), Fault> {
-        if self.queue.iter().any(|queued| queued.command == *message) {
-            return Ok(());
-        }
-        Err(Fault::new(Kind::ConstraintViolated, Operation::SubmitCommand)
-            .with(Fact::Field, "message")
-            .with(Fact::Constraint, "the message waits for its turn")
-            .with(Fact::ProvidedValue, FactValue::Json(message.to_string().into())))
     }
 
     fn enqueue(

@@ -14,7 +14,7 @@ pub use content::SpanContent;
 use content::TurnMessages;
 
 use crate::{
-    event::{CommandId, Event, Scope, SessionId, StopReason, TurnNumber},
+    event::{CallStart, CommandId, Event, Scope, SessionId, StopReason, TurnNumber},
     fault::{Fault, Kind},
     message::{CallId, ModelStop, Usage},
     session::{CallState, Session},
@@ -272,8 +272,8 @@ impl SpanBuilder {
                 turn.compacting = Some(at);
                 None
             }
-            Event::HistoryCompacted { .. } => turn.compacted(session, at),
-            Event::ToolCallStarted { call, tool, attempt, arguments, .. } => {
+            Event::HistoryCompacted(_) => turn.compacted(session, at),
+            Event::ToolCallStarted(CallStart { call, tool, attempt, arguments, .. }) => {
                 turn.calls.retain(|open| open.call != *call);
                 if turn.calls.len() < OPEN_CALLS {
                     let (call, tool) = (call.clone(), tool.clone());

@@ -201,15 +201,7 @@ impl<'a> Stepper<'a> {
 impl Stepper<'_> {
     /// Records an event of the running turn, or of no turn if none runs.
     pub fn emit(&mut self, event: Event) {
-        let (turn, trace) = match (&event, &self.session.turn) {
-            (Event::TurnStarted { message }, _) => {
-                let queued = self.session.queue.iter().find(|queued| queued.command == *message);
-                let brought = queued.map_or(Trace::NONE, |queued| queued.trace);
-                (self.session.turns.saturating_add(1), brought.or(self.env.trace))
-            }
-            (_, Some(turn)) => (turn.number, turn.trace),
-            (_, None) => (0, Trace::NONE),
-        };
+        let (turn, trace) = self.session.attribute(&event, self.env.trace);
         self.record(turn, trace, event);
     }
 

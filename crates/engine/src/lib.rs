@@ -12,6 +12,7 @@ mod alarm;
 mod batch;
 mod decider;
 mod fault_log;
+mod flush_timer;
 mod host;
 mod registry;
 mod remote;
@@ -26,6 +27,7 @@ mod written;
 
 pub use batch::{AdmittedCommand, Batch, Reply, TaskRefusal};
 pub use decider::{Decider, DeciderFactory, HostInput, SessionContext, SignalOf, SignalSender};
+pub use flush_timer::{FlushTimer, SteadyClock};
 pub use host::{Host, HostConfig};
 pub use registry::SessionRegistry;
 pub use remote::{REMOTE_ANSWER, RemoteCommand, RemoteSubmission, confirm_failure, submit_remote};

@@ -1,7 +1,12 @@
 //! Sanitizes events before they are recorded: scrubs faults, removes known secrets from payloads by exact
 //! match, and limits the nesting of payloads to the depth that a reader of the journal accepts.
 
-use budao_core::{event::Event, message::clean_blocks, nesting, tool::Outcome};
+use budao_core::{
+    event::{CallStart, Event},
+    message::clean_blocks,
+    nesting,
+    tool::Outcome,
+};
 use budao_scrub::Scrubber;
 use serde_json::Value;
 
@@ -23,7 +28,8 @@ pub fn event(event: Event, scrubber: &Scrubber, levels: usize) -> Event {
         | Event::ModelAnswered { content, .. } => {
             clean_blocks(content, scrubber);
         }
-        Event::ToolCallStarted { arguments, .. } | Event::QuestionAsked { arguments, .. } => {
+        Event::ToolCallStarted(CallStart { arguments, .. })
+        | Event::QuestionAsked { arguments, .. } => {
             clean(arguments);
         }
         Event::QuestionAnswered { arguments: Some(arguments), .. } => clean(arguments),

@@ -1,7 +1,7 @@
 //! Rules for stages: which jobs start, what their ends lead to, and what stops them.
 
 use budao_core::{
-    event::{Event, SessionId, Stage, StopReason, Task, TaskEnd, TaskId, TurnNumber},
+    event::{ChildLink, Event, SessionId, Stage, StopReason, Task, TaskEnd, TaskId, TurnNumber},
     fault::{Fact, Fault, Operation},
     message::{Block, ModelStop, Usage},
     pipeline::{Pipeline, PlanDraft, StageJob, TaskState},
@@ -142,7 +142,7 @@ impl Coordinator<'_> {
     pub(super) fn stage_opened(&mut self, turn: TurnNumber, job: &StageJob, child: SessionId) {
         if self.awaits_stage(turn, job) && self.pipeline().child_of(job).is_none() {
             let (stage, task) = (Some(job.stage), job.task.clone());
-            self.emit(Event::ChildOpened { child, call: None, stage, task });
+            self.emit(Event::ChildOpened(ChildLink { child, call: None, stage, task }));
         }
     }
 

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     SERVICE,
     decider::Signal,
-    machine::{Input, cut, limit, protocol},
+    machine::{Input, limit, protocol, upstream_cut},
 };
 
 /// Longest text of the agent that is kept for the operator, in characters.
@@ -22,8 +22,8 @@ const EXCERPT_CHARS: usize = 500;
 pub(crate) struct Post {
     pub(crate) source: EventSource,
     /// Counts how often the session was loaded; the reports carry it.
-    pub(crate) load: u32,
     pub(crate) generation: u32,
+    pub(crate) post_number: u32,
     pub(crate) body: Vec<u8>,
     pub(crate) trace: Trace,
     pub(crate) event_bytes: usize,
@@ -32,11 +32,11 @@ pub(crate) struct Post {
 impl Post {
     /// Runs until the stream ends or `left` is cancelled, which ends the connection.
     pub(crate) async fn run(self, signals: SignalSender<Signal>, left: CancellationToken) {
-        let (load, generation) = (self.load, self.generation);
+        let (generation, post_number) = (self.generation, self.post_number);
         let work = async {
             let (fault, is_unsent) = self.relay(&signals).await;
-            let input = Input::Failed { generation, fault, is_unsent };
-            signals.send(Signal { load, input }).await;
+            let input = Input::Failed { post_number, fault, is_unsent };
+            signals.send(Signal { generation, input }).await;
         };
         tokio::select! {
             biased;
@@ -47,7 +47,7 @@ impl Post {
 
     /// Reports every event. Returns why there are no more; the session ignores it after the event that ends the run.
     async fn relay(self, signals: &SignalSender<Signal>) -> (Fault, bool) {
-        let Self { source, load, generation, body, trace, event_bytes } = self;
+        let Self { source, generation, post_number, body, trace, event_bytes } = self;
         let mut events = match source.post(body, trace, event_bytes).await {
             Ok(events) => events,
             Err(error) => return unanswered(error),
@@ -57,12 +57,16 @@ impl Post {
             let data = match events.next().await {
                 Some(Ok(data)) => data,
                 Some(Err(error)) => return (broken(error, is_first, event_bytes), false),
-                None => return (cut("cut").with_cause("the agent ended the stream"), false),
+                None => {
+                    return (upstream_cut("cut").with_cause("the agent ended the stream"), false);
+                }
             };
             let event: Value = match serde_json::from_str(&data) {
                 Ok(event) => event,
                 // The end of the body cut the last event off.
-                Err(_) if events.ended() => return (cut("cut").with_cause("half an event"), false),
+                Err(_) if events.ended() => {
+                    return (upstream_cut("cut").with_cause("half an event"), false);
+                }
                 Err(error) => {
                     let cause = if is_first { "not_agui" } else { "malformed" };
                     let excerpt: String = data.chars().take(EXCERPT_CHARS).collect();
@@ -71,9 +75,9 @@ impl Post {
                 }
             };
             is_first = false;
-            let input = Input::Upstream { generation, event, bytes: data.len() };
-            if !signals.send(Signal { load, input }).await {
-                return (cut("cut"), false);
+            let input = Input::Upstream { post_number, event, bytes: data.len() };
+            if !signals.send(Signal { generation, input }).await {
+                return (upstream_cut("cut"), false);
             }
         }
     }
@@ -86,7 +90,7 @@ fn unanswered(error: PostError) -> (Fault, bool) {
             let fault = Fault::new(kind, Operation::ModelRequest).with(Fact::Service, SERVICE);
             (fault.with_cause(cause), true)
         }
-        PostError::Broken { cause } => (cut("cut").with_cause(cause), false),
+        PostError::Broken { cause } => (upstream_cut("cut").with_cause(cause), false),
         PostError::Refused { status, body } => {
             let fault = Fault::new(Kind::UpstreamRefused, Operation::ModelRequest)
                 .with(Fact::Service, SERVICE)
@@ -101,7 +105,7 @@ fn unanswered(error: PostError) -> (Fault, bool) {
 
 fn broken(error: StreamError, is_first: bool, event_bytes: usize) -> Fault {
     match error {
-        StreamError::Broken(cause) => cut("cut").with_cause(cause),
+        StreamError::Broken(cause) => upstream_cut("cut").with_cause(cause),
         StreamError::Malformed(reason) => {
             let cause = if is_first { "not_agui" } else { "malformed" };
             protocol(cause, None).with_cause(reason)

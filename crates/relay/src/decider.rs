@@ -10,8 +10,8 @@ use budao_core::{
     trace::Trace,
 };
 use budao_engine::{
-    Batch, Decider, DeciderFactory, HostInput, NoReclaimer, SessionContext, SignalSender,
-    SpaceReclaimer,
+    Batch, Decider, DeciderFactory, FlushTimer, HostInput, NoReclaimer, SessionContext,
+    SignalSender, SpaceReclaimer, SteadyClock,
 };
 use budao_journal::{Journal, PageLimits};
 use serde_json::Value;
@@ -24,17 +24,17 @@ use crate::{
     partial::PartialTurn,
 };
 
-/// A report of a session's work. `load` is the generation of the session that started the work: a report of an earlier
-/// one is stale. The `generation` in an input is the number of a POST.
+/// A report of a session's work. `generation` is that of the loaded session that started the work: a report of an
+/// earlier one is stale.
 #[derive(Debug)]
-pub(crate) struct Signal {
-    pub(crate) load: u32,
+pub struct Signal {
+    pub(crate) generation: u32,
     pub(crate) input: Input,
 }
 
 /// Makes the deciders of this engine.
 #[derive(Debug)]
-pub(crate) struct RelayFactory(pub(crate) Arc<RelayShared>);
+pub struct RelayFactory(pub(crate) Arc<RelayShared>);
 
 impl DeciderFactory for RelayFactory {
     type Decider = RelayDecider;
@@ -53,12 +53,12 @@ impl DeciderFactory for RelayFactory {
         let SessionContext { session, generation, signals, host } = context;
         RelayDecider {
             session,
-            load: generation,
+            generation,
             machine: RelayMachine::new(session, state),
             signals,
             journal: Arc::clone(&host.config().journal),
-            steady_from: tokio::time::Instant::now(),
-            flush_at: None,
+            steady_clock: SteadyClock::start(),
+            flush_timer: FlushTimer::default(),
             actions: Vec::new(),
             connection: None,
             shared: Arc::clone(&self.0),
@@ -71,17 +71,17 @@ impl DeciderFactory for RelayFactory {
 }
 
 /// One loaded session of this engine.
-pub(crate) struct RelayDecider {
+#[derive(Debug)]
+pub struct RelayDecider {
     shared: Arc<RelayShared>,
     session: SessionId,
-    load: u32,
+    generation: u32,
     machine: RelayMachine,
     signals: SignalSender<Signal>,
     journal: Arc<dyn Journal>,
-    /// The origin of the time that never jumps.
-    steady_from: tokio::time::Instant,
+    steady_clock: SteadyClock,
     /// When buffered deltas are recorded, in steady time.
-    flush_at: Option<Timestamp>,
+    flush_timer: FlushTimer,
     /// Decided, and due after the next commit.
     actions: Vec<RelayAction>,
     /// The running POST; dropping it ends the connection.
@@ -89,15 +89,11 @@ pub(crate) struct RelayDecider {
 }
 
 impl RelayDecider {
-    fn steady(&self) -> Timestamp {
-        Timestamp::default().after(self.steady_from.elapsed())
-    }
-
     /// The outside values at this moment, without random ones.
     fn env<'a>(&self, shared: &'a RelayShared) -> RelayEnv<'a> {
         RelayEnv {
             now: shared.world.clock.now(),
-            steady: self.steady(),
+            steady: self.steady_clock.now(),
             trace: Trace::NONE,
             jitter: 0.0,
             limits: &shared.limits,
@@ -115,16 +111,12 @@ impl RelayDecider {
         let decided = machine::step(&mut self.machine, input, &env);
         batch.entries.extend(decided.entries);
         self.actions.extend(decided.actions);
-        self.flush_at = match (self.machine.has_deltas(), self.flush_at) {
-            (false, _) => None,
-            (true, Some(at)) => Some(at),
-            (true, None) => Some(env.steady.after(shared.limits.delta_window)),
-        };
+        self.flush_timer.update(self.machine.has_deltas(), env.steady, shared.limits.delta_window);
         decided.answer
     }
 
     fn fire_timers(&mut self, batch: &mut Batch) {
-        if self.flush_at.is_some_and(|at| at <= self.steady()) {
+        if self.flush_timer.is_due(self.steady_clock.now()) {
             self.step(Input::Flush, batch);
         }
         let shared = Arc::clone(&self.shared);
@@ -134,7 +126,7 @@ impl RelayDecider {
     }
 
     /// Starts a POST. A body above its limit is not sent.
-    fn post(&mut self, generation: u32, body: &Value, trace: Trace) -> Result<(), Fault> {
+    fn post(&mut self, post_number: u32, body: &Value, trace: Trace) -> Result<(), Fault> {
         let body = serde_json::to_vec(body).unwrap_or_default();
         let most = self.shared.config.limits.request_bytes;
         if body.len() > most {
@@ -142,8 +134,8 @@ impl RelayDecider {
         }
         let post = Post {
             source: self.shared.source.clone(),
-            load: self.load,
-            generation,
+            generation: self.generation,
+            post_number,
             body,
             trace,
             event_bytes: self.shared.config.limits.event_bytes,
@@ -151,13 +143,13 @@ impl RelayDecider {
         let left = CancellationToken::new();
         let work = post.run(self.signals.clone(), left.clone());
         self.shared.world.spawn.spawn(Box::pin(work));
-        self.connection = Some((generation, left.drop_guard()));
+        self.connection = Some((post_number, left.drop_guard()));
         Ok(())
     }
 
     fn restore(&self, turn: TurnNumber, after: Seq, before: Option<Value>) {
         let (journal, session) = (Arc::clone(&self.journal), self.session);
-        let (signals, load) = (self.signals.clone(), self.load);
+        let (signals, generation) = (self.signals.clone(), self.generation);
         let state_bytes = self.shared.config.limits.state_bytes;
         self.shared.world.spawn.spawn(Box::pin(async move {
             let partial = match read_turn(&*journal, session, after, before, state_bytes).await {
@@ -167,7 +159,7 @@ impl RelayDecider {
                     None
                 }
             };
-            signals.send(Signal { load, input: Input::Restored { turn, partial } }).await;
+            signals.send(Signal { generation, input: Input::Restored { turn, partial } }).await;
         }));
     }
 }
@@ -211,7 +203,7 @@ impl Decider for RelayDecider {
             HostInput::Resumed => Input::Resumed,
             HostInput::Aborted(fault) => Input::Aborted { fault },
             HostInput::Command(command) => Input::Command(command),
-            HostInput::Signal(signal) if signal.load != self.load => return None,
+            HostInput::Signal(signal) if signal.generation != self.generation => return None,
             HostInput::Signal(signal) => signal.input,
             HostInput::Parked(_) => Input::Parked,
             HostInput::TimerFired => {
@@ -226,28 +218,25 @@ impl Decider for RelayDecider {
         let mut broken = None;
         for action in std::mem::take(&mut self.actions) {
             match action {
-                RelayAction::Post { generation, body, trace } => {
-                    if let Err(fault) = self.post(generation, &body, trace) {
-                        broken = Some((generation, fault));
+                RelayAction::Post { post_number, body, trace } => {
+                    if let Err(fault) = self.post(post_number, &body, trace) {
+                        broken = Some((post_number, fault));
                     }
                 }
-                RelayAction::Leave { generation } => {
-                    self.connection.take_if(|(open, _)| *open == generation);
+                RelayAction::Leave { post_number } => {
+                    self.connection.take_if(|(open, _)| *open == post_number);
                 }
                 RelayAction::Restore { turn, after, before } => self.restore(turn, after, before),
             }
         }
-        if let Some((generation, fault)) = broken {
-            self.step(Input::Failed { generation, fault, is_unsent: true }, failed);
+        if let Some((post_number, fault)) = broken {
+            self.step(Input::Failed { post_number, fault, is_unsent: true }, failed);
         }
     }
 
     fn wake_at(&self) -> Option<Timestamp> {
         let env = self.env(&self.shared);
-        let flush = self.flush_at.map(|at| at.since(env.steady));
-        let wait = flush.into_iter().chain(self.machine.wake(&env)).min()?;
-        // A time that has come must not seem to lie ahead of a clock that was read a moment ago.
-        Some(if wait.is_zero() { Timestamp::default() } else { env.now.after(wait) })
+        self.flush_timer.wake_at(self.machine.wake(&env), env.steady, env.now)
     }
 
     fn is_idle(&self) -> bool {

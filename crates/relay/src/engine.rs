@@ -2,20 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use async_trait::async_trait;
 use budao_core::{
-    engine::{Engine, SessionChoice, SessionOptions, WrittenRange},
-    event::{Answer, Command, Record, Seq, SessionId},
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
-    retention::{Retention, RetentionReport},
     world::World,
 };
 use budao_engine::{HolderLiveness, Host, HostConfig, UnknownLiveness};
 use budao_journal::Journal;
 use budao_models::event_source::EventSource;
 use budao_scrub::Scrubber;
-use futures::stream::BoxStream;
 use secrecy::SecretString;
 
 use crate::{RelayConfig, decider::RelayFactory};
@@ -75,20 +70,17 @@ pub(crate) struct RelayShared {
     pub(crate) scrubber: Scrubber,
 }
 
-/// A foreign AG-UI agent as an engine. A clone is cheap and refers to the same engine.
-#[derive(Clone, Debug)]
-pub struct Relay {
-    host: Host<RelayFactory>,
-}
+/// A foreign AG-UI agent as an engine: the session host with deciders of the relay, without methods of its own.
+pub type Relay = Host<RelayFactory>;
 
-impl Relay {
-    /// Creates an engine; it loads no session and makes no request yet.
+impl RelayParts {
+    /// Creates the engine; it loads no session and makes no request yet.
     ///
     /// # Errors
     /// `configuration_wrong` when the address or a bound is wrong.
-    pub fn new(parts: RelayParts) -> Result<Self, Fault> {
-        let RelayParts { journal, world, mut config, limits, scrubber, .. } = parts;
-        let RelayParts { holder, liveness, idle_keep, places, .. } = parts;
+    pub fn into_engine(self) -> Result<Relay, Fault> {
+        let Self { journal, world, mut config, limits, scrubber, .. } = self;
+        let Self { holder, liveness, idle_keep, places, .. } = self;
         config.check()?;
         let address = config.url.as_deref().ok_or_else(|| {
             Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
@@ -109,63 +101,6 @@ impl Relay {
             places,
         };
         let shared = Arc::new(RelayShared { world, source, config, limits, scrubber });
-        Ok(Self { host: Host::new(host, RelayFactory(shared)) })
-    }
-
-    /// The journal that stores this engine's sessions.
-    #[must_use]
-    pub fn journal(&self) -> &Arc<dyn Journal> {
-        &self.host.config().journal
-    }
-}
-
-#[async_trait]
-impl Engine for Relay {
-    async fn open(&self, opening: SessionOptions) -> Result<SessionId, Fault> {
-        self.host.open(opening).await
-    }
-
-    async fn submit(&self, session: SessionId, command: Command) -> Result<Answer, Fault> {
-        self.host.submit(session, command).await
-    }
-
-    async fn follow(
-        &self,
-        session: SessionId,
-        after: Seq,
-    ) -> Result<BoxStream<'static, Result<Record, Fault>>, Fault> {
-        self.host.follow(session, after).await
-    }
-
-    fn touch(&self, session: SessionId) {
-        self.host.touch(session);
-    }
-
-    async fn recover(&self) -> Result<usize, Fault> {
-        self.host.recover().await
-    }
-
-    async fn take_over(&self, dead: &[String], wants: SessionChoice<'_>) -> Result<usize, Fault> {
-        self.host.take_over(dead, wants).await
-    }
-
-    fn loaded(&self) -> usize {
-        self.host.loaded()
-    }
-
-    fn take_written(&self) -> Vec<WrittenRange> {
-        self.host.take_written()
-    }
-
-    async fn delete(&self, session: SessionId) -> Result<bool, Fault> {
-        self.host.delete(session).await
-    }
-
-    async fn retain(&self, retention: Retention) -> Result<RetentionReport, Fault> {
-        self.host.retain(retention).await
-    }
-
-    async fn shutdown(&self, grace: Duration) {
-        self.host.shutdown(grace).await;
+        Ok(Host::new(host, RelayFactory(shared)))
     }
 }

@@ -1,7 +1,7 @@
 //! Any AG-UI agent as an engine: one POST per turn, its event stream recorded and projected.
 //!
 //! [`machine`] decides and is pure: upstream events and commands in, domain events and actions out. [`Relay`]
-//! implements [`Engine`](budao_core::engine::Engine) with it. Each upstream event is recorded verbatim under the topic
+//! is the session host with it. Each upstream event is recorded verbatim under the topic
 //! [`TOPIC`], and its meaning follows as the same domain events that the other engines record, so every gateway works.
 //!
 //! The agent runs in a foreign process. The relay never asks it twice by itself unless it may ([`RelayConfig::resubmit`]),

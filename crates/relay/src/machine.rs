@@ -9,8 +9,8 @@
 
 mod calls;
 mod command;
-mod cut;
 mod events;
+mod interruption;
 mod questions;
 mod turn_end;
 
@@ -33,8 +33,8 @@ use budao_scrub::Scrubber;
 use serde_json::Value;
 
 pub(crate) use command::check_settings;
-pub(crate) use cut::cut;
 pub(crate) use events::{limit, protocol};
+pub(crate) use interruption::upstream_cut;
 
 use crate::{
     MODEL, RelayLimits, TOPIC,
@@ -74,7 +74,7 @@ pub enum Input {
     /// The agent sent an event.
     Upstream {
         /// Number of the POST.
-        generation: u32,
+        post_number: u32,
         /// The event, parsed from its data.
         event: Value,
         /// Size of the event's data.
@@ -83,7 +83,7 @@ pub enum Input {
     /// The POST ended without an event that ends the run, or was refused.
     Failed {
         /// Number of the POST.
-        generation: u32,
+        post_number: u32,
         /// Says what happened.
         fault: Fault,
         /// True if no byte of the request left, so that the agent cannot have acted.
@@ -108,7 +108,7 @@ pub enum RelayAction {
     /// Post a request and report its events.
     Post {
         /// Number of the POST, counted per loaded session.
-        generation: u32,
+        post_number: u32,
         /// The body, `RunAgentInput` of the protocol.
         body: Value,
         /// The trace of the turn.
@@ -117,7 +117,7 @@ pub enum RelayAction {
     /// End the connection of a POST.
     Leave {
         /// Number of the POST.
-        generation: u32,
+        post_number: u32,
     },
     /// Read the records of the running turn and report what it had received.
     Restore {
@@ -169,7 +169,7 @@ pub struct RelayMachine {
     session: Session,
     memory: RelayMemory,
     run: Option<AgentRun>,
-    last_generation: u32,
+    last_post_number: u32,
     /// The records of an interrupted turn are being read.
     is_restoring: bool,
     buffer: Option<DeltaBuffer>,
@@ -180,7 +180,7 @@ pub struct RelayMachine {
 /// One POST and what came of it.
 #[derive(Clone, Debug)]
 struct AgentRun {
-    generation: u32,
+    post_number: u32,
     posted_at: Timestamp,
     last_event_at: Timestamp,
     /// The agent has sent an event.
@@ -224,7 +224,7 @@ impl RelayMachine {
             session,
             memory: memory.unwrap_or_default(),
             run: None,
-            last_generation: 0,
+            last_post_number: 0,
             is_restoring: false,
             buffer: None,
             is_parked: false,
@@ -299,9 +299,9 @@ pub fn step(machine: &mut RelayMachine, input: Input, env: &RelayEnv<'_>) -> Rel
             step.emit(Event::SessionOpened { settings: *settings, origin });
         }
         Input::Restored { turn, partial } => step.restored(turn, partial),
-        Input::Upstream { generation, event, bytes } => step.upstream(generation, event, bytes),
-        Input::Failed { generation, fault, is_unsent } => {
-            step.failed(generation, fault, is_unsent);
+        Input::Upstream { post_number, event, bytes } => step.upstream(post_number, event, bytes),
+        Input::Failed { post_number, fault, is_unsent } => {
+            step.failed(post_number, fault, is_unsent);
         }
         Input::Aborted { fault } => step.aborted(fault),
         Input::Parked => step.park(),
@@ -326,16 +326,7 @@ impl RelayStepper<'_> {
     }
 
     fn emit_now(&mut self, event: Event) {
-        let (turn, trace) = match (&event, &self.m.session.turn) {
-            (Event::TurnStarted { message }, _) => {
-                let mut queue = self.m.session.queue.iter();
-                let brought = queue.find(|queued| queued.command == *message);
-                let brought = brought.map_or(Trace::NONE, |queued| queued.trace);
-                (self.m.session.turns + 1, brought.or(self.env.trace))
-            }
-            (_, Some(turn)) => (turn.number, turn.trace),
-            (_, None) => (0, Trace::NONE),
-        };
+        let (turn, trace) = self.m.session.attribute(&event, self.env.trace);
         self.record(turn, trace, event);
     }
 
@@ -406,26 +397,26 @@ impl RelayStepper<'_> {
 
     /// Posts the turn as it stands.
     fn post(&mut self) {
-        self.m.last_generation += 1;
-        let generation = self.m.last_generation;
+        self.m.last_post_number += 1;
+        let post_number = self.m.last_post_number;
         let (number, trace) = (self.turn().number, self.turn().trace);
         let run = format!("{}-{number}-{}", self.m.id, self.m.session.head);
         let body = request::run_input(self.m.id, &run, &self.m.session, &self.m.memory);
         let draft = Draft::new(self.is_awaiting_answer());
         self.m.run = Some(self.new_run(draft));
-        self.out.actions.push(RelayAction::Post { generation, body, trace });
+        self.out.actions.push(RelayAction::Post { post_number, body, trace });
     }
 
     /// The run of the previous writer: nothing more comes of it.
     fn lost_run(&mut self, draft: Draft) {
-        self.m.last_generation += 1;
+        self.m.last_post_number += 1;
         self.m.run = Some(self.new_run(draft));
     }
 
     fn new_run(&self, draft: Draft) -> AgentRun {
-        let (generation, now) = (self.m.last_generation, self.env.steady);
+        let (post_number, now) = (self.m.last_post_number, self.env.steady);
         AgentRun {
-            generation,
+            post_number,
             posted_at: now,
             last_event_at: now,
             has_answered: false,
@@ -459,7 +450,7 @@ impl RelayStepper<'_> {
     /// Ends the connection of the running POST.
     fn leave(&mut self) -> Option<AgentRun> {
         let run = self.m.run.take()?;
-        self.out.actions.push(RelayAction::Leave { generation: run.generation });
+        self.out.actions.push(RelayAction::Leave { post_number: run.post_number });
         Some(run)
     }
 

@@ -33,7 +33,7 @@ impl Session {
         };
         let known = session.head;
         for record in records.iter().filter(|record| record.seq > known) {
-            if !matches!(record.event, Event::HistoryCompacted { .. }) {
+            if !matches!(record.event, Event::HistoryCompacted(_)) {
                 session.apply_record(record);
             }
         }

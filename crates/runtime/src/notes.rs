@@ -5,7 +5,12 @@
 
 use std::time::Duration;
 
-use budao_core::{Event, Timestamp, event::TurnNumber, message::CallId, turn::Input};
+use budao_core::{
+    Event, Timestamp,
+    event::{ChildLink, TurnNumber},
+    message::CallId,
+    turn::Input,
+};
 use budao_tools::Note;
 
 use crate::work::WorkContext;
@@ -125,7 +130,7 @@ fn event_of(note: Note, call: &CallId, tool: &str) -> Event {
         Note::Todos(todos) => Event::TodosChanged { todos },
         Note::FileSeen { path, digest } => Event::FileSeen { path, digest },
         Note::ChildOpened(child) => {
-            Event::ChildOpened { child, call: Some(call), stage: None, task: None }
+            Event::ChildOpened(ChildLink { child, call: Some(call), stage: None, task: None })
         }
     }
 }

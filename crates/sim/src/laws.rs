@@ -1,6 +1,7 @@
 //! The laws that every history of the native engine must obey. A reader checks them in one pass, record by record.
 
 pub(crate) mod answers;
+mod calls;
 #[cfg(feature = "gateways")]
 pub(crate) mod cli;
 mod progress;
@@ -11,12 +12,9 @@ mod waits;
 use std::collections::{BTreeMap, BTreeSet};
 
 use budao_core::{
-    event::{
-        CommandId, Decision, Event, QuestionId, ReconcileVerdict, Record, SessionId, StopReason,
-        TaskId,
-    },
+    event::{CallStart, CommandId, Event, QuestionId, Record, SessionId, StopReason, TaskId},
     fallback::ModelChangeReason,
-    fault::{Fault, Kind, Operation, Progress},
+    fault::{Fault, Kind, Operation},
     limits::Limits,
     message::{Block, CallId, ToolUse, text_of},
     session::Session,
@@ -189,6 +187,7 @@ impl<'a> Reader<'a> {
         self.doubts(&record.event);
         if let Some(mut turn) = self.turn.take() {
             self.answers(&mut turn, &record.event);
+            self.questions(&mut turn, &record.event);
             self.calls(&mut turn, &record.event);
             self.slots(&mut turn, &record.event);
             self.retries(&mut turn, &record.event);
@@ -241,40 +240,27 @@ impl<'a> Reader<'a> {
     fn messages(&mut self, record: &Record) {
         match &record.event {
             Event::TimerFired { command, content, .. } => {
-                let fresh = self.accepted.insert(command.clone());
-                self.law(fresh, "a firing is accepted once");
-                self.closed = false;
-                let waiting = QueuedMessage { mark: mark(&text_of(content)), pipeline: false };
-                self.waiting.insert(command.clone(), waiting);
+                let message = QueuedMessage { mark: mark(&text_of(content)), pipeline: false };
+                self.accept(command, message, "a firing is accepted once");
             }
             Event::MessageAccepted { command, content } => {
-                let fresh = self.accepted.insert(command.clone());
-                self.law(fresh, "a message is accepted once");
-                self.closed = false;
-                let waiting = QueuedMessage { mark: mark(&text_of(content)), pipeline: false };
-                self.waiting.insert(command.clone(), waiting);
+                let message = QueuedMessage { mark: mark(&text_of(content)), pipeline: false };
+                self.accept(command, message, "a message is accepted once");
                 let room = self.waiting.len() <= self.limits.queued_messages;
                 self.law(room, "no more messages wait than may");
             }
             Event::PipelineAccepted { command, question, .. } => {
-                let fresh = self.accepted.insert(command.clone());
-                self.law(fresh, "a message is accepted once");
-                self.closed = false;
-                let waiting = QueuedMessage { mark: mark(question), pipeline: true };
-                self.waiting.insert(command.clone(), waiting);
+                let message = QueuedMessage { mark: mark(question), pipeline: true };
+                self.accept(command, message, "a message is accepted once");
             }
             Event::RetryAccepted { command, of_turn } => {
-                let fresh = self.accepted.insert(command.clone());
-                self.law(fresh, "a retry is accepted once");
                 let failed = self.failed.as_ref().filter(|(turn, _)| turn == of_turn);
                 let is_last = *of_turn == self.turns && self.waiting.is_empty();
-                self.law(
-                    failed.is_some() && is_last,
-                    "only the last turn is retried, if it failed",
-                );
-                self.closed = false;
+                let may_retry = failed.is_some() && is_last;
                 let mark = failed.and_then(|(_, mark)| mark.clone());
-                self.waiting.insert(command.clone(), QueuedMessage { mark, pipeline: false });
+                self.law(may_retry, "only the last turn is retried, if it failed");
+                let message = QueuedMessage { mark, pipeline: false };
+                self.accept(command, message, "a retry is accepted once");
             }
             Event::TurnStarted { message } => {
                 self.law(self.turn.is_none(), "one turn at a time");
@@ -300,6 +286,13 @@ impl<'a> Reader<'a> {
             }
             _ => {}
         }
+    }
+
+    fn accept(&mut self, command: &CommandId, message: QueuedMessage, promise: &'static str) {
+        let is_new = self.accepted.insert(command.clone());
+        self.law(is_new, promise);
+        self.closed = false;
+        self.waiting.insert(command.clone(), message);
     }
 
     /// Streamed text appears once, belongs to its turn, and adds up to the answer.
@@ -347,114 +340,6 @@ impl<'a> Reader<'a> {
         self.law(ours, "an answer belongs to its own turn");
     }
 
-    fn calls(&self, turn: &mut OpenTurn, event: &Event) {
-        match event {
-            Event::QuestionAsked { question, call, .. } => {
-                let fresh = turn.questions.insert(question.clone(), call.clone()).is_none();
-                self.law(fresh, "a question is asked once");
-                if let Some(call) = turn.calls.get_mut(call) {
-                    call.asked = true;
-                }
-            }
-            Event::QuestionAnswered { question, call, decision, .. } => {
-                self.law(turn.questions.remove(question).is_some(), "a question is answered once");
-                if let Some(call) = turn.calls.get_mut(call) {
-                    (call.asked, call.denied) = (false, *decision == Decision::Deny);
-                }
-            }
-            Event::QuestionExpired { question, call } => {
-                self.law(turn.questions.remove(question).is_some(), "a question is answered once");
-                if let Some(call) = turn.calls.get_mut(call) {
-                    (call.asked, call.denied) = (false, true);
-                }
-            }
-            Event::ToolCallStarted { call, attempt, idempotent, .. } => {
-                let Some(call) = turn.calls.get_mut(call) else {
-                    return self.law(false, "a call starts in its own step");
-                };
-                let (again, ended) = (call.attempts > 0, call.ended);
-                let allowed = !call.asked && !call.denied;
-                (call.attempts, call.idempotent) = (*attempt, *idempotent);
-                self.law(!ended, "a call that ended does not start");
-                let undone = std::mem::replace(&mut call.undone, false);
-                let may_repeat = !again || *idempotent || undone;
-                self.law(may_repeat, "only what may be repeated is started again");
-                self.law(allowed, "a call does not start before it is allowed");
-            }
-            Event::FaultRaised { fault, scope } if fault.progress() == Progress::NotBegun => {
-                let call = scope.call.as_ref().and_then(|call| turn.calls.get_mut(call));
-                call.into_iter().for_each(|call| call.undone = true);
-            }
-            Event::ReconcileEnded {
-                call,
-                verdict: ReconcileVerdict::DidNotHappen | ReconcileVerdict::StillRuns,
-                ..
-            } => {
-                turn.calls.get_mut(call).into_iter().for_each(|call| call.undone = true);
-            }
-            Event::ToolCallEnded { call, .. } => {
-                let ended =
-                    turn.calls.get_mut(call).map(|call| std::mem::replace(&mut call.ended, true));
-                self.law(ended == Some(false), "a call ends once, in its own step");
-            }
-            _ => {}
-        }
-    }
-
-    /// Only a call in doubt is settled, once.
-    fn doubts(&mut self, event: &Event) {
-        match event {
-            Event::ToolCallEnded { call, outcome, .. } if outcome.is_in_doubt() => {
-                self.doubts.insert(call.clone());
-            }
-            Event::DoubtSettled { call, .. } => {
-                let was_open = self.doubts.remove(call);
-                self.law(was_open, "only a call in doubt is settled, and once");
-            }
-            _ => {}
-        }
-    }
-
-    /// A call begins when it has a slot, in the model's order. What had not begun is never in doubt.
-    fn slots(&self, turn: &mut OpenTurn, event: &Event) {
-        match event {
-            Event::ToolCallQueued { call, .. } => {
-                if let Some(call) = turn.calls.get_mut(call) {
-                    call.queued = true;
-                }
-            }
-            Event::ToolCallStarted { call, .. } => {
-                let Some(call) = turn.calls.get_mut(call) else { return };
-                (call.queued, call.runs, call.asked_tool) = (false, true, false);
-                let place = call.place;
-                let passed = turn.calls.values().any(|other| other.queued && other.place < place);
-                self.law(!passed, "calls that wait for a slot begin in the model's order");
-                let holds = |call: &&OpenCall| call.runs && !call.asked_tool;
-                let running = turn.calls.values().filter(holds).count();
-                self.law(running <= self.limits.parallel_calls, "a call begins when it has a slot");
-            }
-            Event::ToolCallEnded { call, outcome, .. } => {
-                let Some(call) = turn.calls.get_mut(call) else { return };
-                let began = std::mem::replace(&mut call.runs, false);
-                call.queued = false;
-                let kind = outcome.fault().map(Fault::kind);
-                self.law(kind != Some(Kind::OutcomeUnknown) || began, "a call in doubt had begun");
-            }
-            Event::RetryScheduled { operation: Operation::ToolCall, scope, .. } => {
-                let call = scope.call.as_ref().and_then(|call| turn.calls.get_mut(call));
-                call.into_iter().for_each(|call| call.runs = false);
-            }
-            // A call whose tool is asked holds no slot.
-            Event::ReconcileStarted { call, .. } => {
-                turn.calls.get_mut(call).into_iter().for_each(|call| call.asked_tool = true);
-            }
-            Event::SessionResumed { .. } => {
-                turn.calls.values_mut().for_each(|call| call.queued = false);
-            }
-            _ => {}
-        }
-    }
-
     /// Every fault that is retried is later recorded as recovered or not recovered.
     fn retries(&self, turn: &mut OpenTurn, event: &Event) {
         match event {
@@ -473,7 +358,7 @@ impl<'a> Reader<'a> {
                 let was = turn.retrying.remove(&(*operation, scope.call.clone()));
                 self.law(was || turn.compacted, "only what was tried again recovers");
             }
-            Event::HistoryCompacted { .. } => turn.compacted = true,
+            Event::HistoryCompacted(_) => turn.compacted = true,
             Event::RecoveryFailed { fault, scope } => {
                 turn.retrying.remove(&(fault.operation(), scope.call.clone()));
             }
@@ -490,7 +375,7 @@ impl<'a> Reader<'a> {
         let begins = matches!(
             event,
             Event::StepStarted { .. }
-                | Event::ToolCallStarted { .. }
+                | Event::ToolCallStarted(_)
                 | Event::RetryScheduled { .. }
                 | Event::PlanStarted { .. }
                 | Event::TaskStarted { .. }
@@ -508,7 +393,7 @@ impl<'a> Reader<'a> {
                 self.law(!turn.stuck.is_stuck(self.limits), "a model that is stuck is stopped");
                 turn.step = (*step, *attempt);
             }
-            Event::ToolCallStarted { call, attempt, .. } => {
+            Event::ToolCallStarted(CallStart { call, attempt, .. }) => {
                 let tried = turn.calls.get(call).map_or(0, |call| call.tried);
                 let counted = *attempt > tried && *attempt <= most;
                 self.law(counted, "tries are counted, and no more than may be");

@@ -1,7 +1,7 @@
 //! Tests of the projection, record by record.
 
 use budao_core::{
-    event::{Decision, Epoch, Event, SessionId, StopReason, Task, TaskEnd},
+    event::{CallStart, Compaction, Decision, Epoch, Event, SessionId, StopReason, Task, TaskEnd},
     fault::{Fact, Fault, Kind, Operation},
     message::{ModelStop, ToolUse},
     time::Timestamp,
@@ -94,7 +94,7 @@ fn answered(content: Vec<Block>) -> Event {
 }
 
 fn started(call: &str, tool: &str, arguments: Value) -> Event {
-    Event::ToolCallStarted {
+    Event::ToolCallStarted(CallStart {
         call: call.into(),
         tool: tool.into(),
         arguments,
@@ -102,7 +102,7 @@ fn started(call: &str, tool: &str, arguments: Value) -> Event {
         attempt: 1,
         idempotent: false,
         reconcile: false,
-    }
+    })
 }
 
 fn ended(call: &str, tool: &str, outcome: Outcome) -> Event {
@@ -272,14 +272,14 @@ fn settings_and_compaction_are_told() {
         Settings { workspace: Some("/w".into()), model: "one".into(), ..Settings::default() };
     settings.permissions.mode = Mode::Readonly;
     settings.title = Some("A title".into());
-    let compacted = Event::HistoryCompacted {
+    let compacted = Event::HistoryCompacted(Compaction {
         messages: 4,
         summary: "Before: much.".into(),
         by_model: true,
         tokens_before: 100,
         tokens_after: 10,
         usage: budao_core::message::Usage::default(),
-    };
+    });
     let events = vec![
         Event::SettingsChanged { settings: settings.clone() },
         Event::SettingsChanged { settings },

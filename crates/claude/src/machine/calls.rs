@@ -1,7 +1,7 @@
 //! Calls that the CLI makes: their permission and their outcome.
 
 use budao_core::{
-    event::{Decision, Event, QuestionId},
+    event::{CallStart, Decision, Event, QuestionId},
     fault::{Fact, Fault, Kind, Operation},
     message::CallId,
     session::CallState,
@@ -233,7 +233,7 @@ impl Stepper<'_> {
             CallState::Started { .. } => return,
             _ => 1,
         };
-        self.emit(Event::ToolCallStarted {
+        self.emit(Event::ToolCallStarted(CallStart {
             call: id.clone(),
             tool: call.tool.clone(),
             arguments: arguments.clone(),
@@ -241,7 +241,7 @@ impl Stepper<'_> {
             attempt,
             idempotent: false,
             reconcile: false,
-        });
+        }));
     }
 
     /// Handles the result of a tool.

@@ -30,7 +30,7 @@ impl Stepper<'_> {
                 self.cancel(&by, reason);
                 Ok(())
             }
-            CommandBody::Withdraw { message } => self.m.session.waits(&message).map(|()| {
+            CommandBody::Withdraw { message } => self.m.session.check_waiting(&message).map(|()| {
                 self.emit(Event::MessageWithdrawn { command: message, by });
             }),
             CommandBody::Retry { turn } => self.retry_turn(id.clone(), turn, trace),
@@ -54,8 +54,8 @@ impl Stepper<'_> {
                 self.emit(Event::Annotated { topic, data });
                 Ok(())
             }
-            CommandBody::ObserverLost { close_code, close_reason, last_seq, uptime_ms } => {
-                self.emit(Event::ObserverLost { close_code, close_reason, last_seq, uptime_ms });
+            CommandBody::ObserverLost(lost) => {
+                self.emit(Event::ObserverLost(lost));
                 Ok(())
             }
             CommandBody::SettleDoubt { .. } => {
@@ -93,18 +93,7 @@ impl Stepper<'_> {
         content: Vec<Block>,
         trace: Trace,
     ) -> Result<(), Fault> {
-        let limit = self.env.limits.queued_messages;
-        if self.m.session.queue.len() >= limit {
-            return Err(Fault::new(Kind::LimitReached, Operation::SubmitCommand)
-                .with(Fact::Limit, limit)
-                .with(Fact::LimitName, "queued_messages"));
-        }
-        if content.is_empty() {
-            return Err(Fault::new(Kind::ConstraintViolated, Operation::SubmitCommand)
-                .with(Fact::Field, "content")
-                .with(Fact::Constraint, "content is not empty")
-                .with(Fact::ProvidedValue, FactValue::Json(json!([]))));
-        }
+        self.m.session.check_message(&content, self.env.limits)?;
         let turn = self.m.session.turn.as_ref().map_or(0, |turn| turn.number);
         self.record(turn, trace, Event::MessageAccepted { command, content });
         self.start_next();

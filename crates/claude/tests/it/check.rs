@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use budao_core::{
-    event::{Event, Record, StopReason, TurnNumber},
+    event::{CallStart, Event, Record, StopReason, TurnNumber},
     message::{Block, text_of},
     session::Session,
 };
@@ -135,7 +135,7 @@ fn calls_end_once(records: &[Record]) -> Result<(), String> {
                     }
                 }
             }
-            Event::ToolCallStarted { call, .. } => {
+            Event::ToolCallStarted(CallStart { call, .. }) => {
                 let is_first = open.contains(call) && started.insert(call.clone());
                 require(is_first, || format!("{call} started twice, or out of nothing"))?;
             }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use budao_core::{
     Event, Fault, Lang, Record, Timestamp,
-    event::{CommandId, Decision, Epoch, QuestionId, Scope, SessionId, Settings, StopReason},
+    event::{
+        CallStart, CommandId, Decision, Epoch, QuestionId, Scope, SessionId, Settings, StopReason,
+    },
     fault::{Kind, Mismatch, Operation},
     message::{Block, CallId, ModelStop, ToolUse, Usage},
     tool::{Outcome, Output, Repair, RepairKind},
@@ -126,7 +128,7 @@ impl ChatFixture {
     }
 
     fn starts(&mut self, step: u32, tool: &str, arguments: serde_json::Value) -> &mut Self {
-        self.apply(Event::ToolCallStarted {
+        self.apply(Event::ToolCallStarted(CallStart {
             call: CallId::from(format!("c{step}").as_str()),
             tool: tool.into(),
             arguments,
@@ -137,7 +139,7 @@ impl ChatFixture {
             attempt: 1,
             idempotent: true,
             reconcile: false,
-        })
+        }))
     }
 
     fn ends(&mut self, step: u32, tool: &str, outcome: Outcome) -> &mut Self {

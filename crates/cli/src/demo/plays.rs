@@ -101,7 +101,7 @@ pub(super) async fn kill(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims, Fa
     let open = !before.iter().any(|record| matches!(record.event, Event::TurnEnded { .. }));
     let resumed = after.iter().any(|r| matches!(r.event, Event::SessionResumed { .. }));
     let starts = |records: &[Record]| {
-        records.iter().filter(|r| matches!(r.event, Event::ToolCallStarted { .. })).count()
+        records.iter().filter(|r| matches!(r.event, Event::ToolCallStarted(_))).count()
     };
     let lines = lines_in(&stage.workspace().join("ledger.txt"));
     stage.show(&format!("ledger.txt: {lines} {}", localize(stage.lang, "demo-line")));

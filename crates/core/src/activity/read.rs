@@ -3,7 +3,7 @@
 use super::{
     Activity, ControlRequest, MessageContent, QuestionAnswer, QuestionDetails, StageEnd, StageStart,
 };
-use crate::event::{Event, Stage};
+use crate::event::{CallStart, ChildLink, Compaction, Event, LostObserver, Stage};
 
 impl<'a> Activity<'a> {
     /// The fact of an event; none if it has no meaning for people.
@@ -33,14 +33,14 @@ impl<'a> Activity<'a> {
                 Self::ModelChanged { step, from, to, reason, fault: fault.as_ref() }
             }
             Event::CompactionStarted { .. } => Self::CompactionStarted,
-            Event::HistoryCompacted {
+            Event::HistoryCompacted(Compaction {
                 messages,
                 ref summary,
                 by_model,
                 tokens_before,
                 tokens_after,
                 usage,
-            } => {
+            }) => {
                 Self::Compacted { messages, summary, by_model, tokens_before, tokens_after, usage }
             }
             _ => {
@@ -86,9 +86,12 @@ impl<'a> Activity<'a> {
             Event::TurnEnded { stop, ref fault, steps, usage } => {
                 Self::TurnEnded { stop, fault: fault.as_ref(), steps, usage }
             }
-            Event::ObserverLost { close_code, ref close_reason, last_seq, uptime_ms } => {
-                Self::ObserverLost { close_code, close_reason, last_seq, uptime_ms }
-            }
+            Event::ObserverLost(LostObserver {
+                close_code,
+                ref close_reason,
+                last_seq,
+                uptime_ms,
+            }) => Self::ObserverLost { close_code, close_reason, last_seq, uptime_ms },
             Event::Annotated { ref topic, ref data } => Self::Annotated { topic, data },
             _ => return Self::of_control(event),
         })
@@ -145,14 +148,14 @@ impl<'a> Activity<'a> {
             Event::QuestionExpired { ref question, ref call } => {
                 Self::QuestionClosed { question, call, answer: None }
             }
-            Event::ToolCallStarted {
+            Event::ToolCallStarted(CallStart {
                 ref call,
                 ref tool,
                 ref arguments,
                 ref repairs,
                 attempt,
                 ..
-            } => Self::CallStarted { call, tool, arguments, repairs, attempt },
+            }) => Self::CallStarted { call, tool, arguments, repairs, attempt },
             Event::ToolCallOffered { ref call, ref route, .. } => {
                 Self::CallOffered { call, worker: &route.worker }
             }
@@ -162,7 +165,7 @@ impl<'a> Activity<'a> {
             Event::ToolCallEnded { ref call, ref tool, ref outcome, duration_ms } => {
                 Self::CallEnded { call, tool, outcome, duration_ms }
             }
-            Event::ChildOpened { child, ref call, stage, ref task } => {
+            Event::ChildOpened(ChildLink { child, ref call, stage, ref task }) => {
                 let (call, task) = (call.as_ref(), task.as_ref());
                 Self::Child { child, call, stage, task, usage: None }
             }

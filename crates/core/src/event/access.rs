@@ -2,7 +2,7 @@
 
 use budao_scrub::Scrubber;
 
-use super::{Event, Origin, TaskEnd};
+use super::{CallStart, Event, Origin, TaskEnd};
 use crate::{
     fault::Fault,
     tool::{Failure, Outcome},
@@ -91,8 +91,8 @@ impl Event {
     #[must_use]
     pub fn tool(&self) -> Option<&str> {
         match self {
-            Self::ToolCallStarted { tool, .. }
-            | Self::ToolCallQueued { tool, .. }
+            Self::ToolCallStarted(CallStart { tool, .. })
+            | Self::ToolCallQueued(CallStart { tool, .. })
             | Self::ToolCallOffered { tool, .. }
             | Self::ReconcileStarted { tool, .. }
             | Self::ReconcileEnded { tool, .. }

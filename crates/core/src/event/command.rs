@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{CommandId, QuestionId, Seq, Settings, Settlement, TaskId, TurnNumber};
+use super::{CommandId, LostObserver, QuestionId, Seq, Settings, Settlement, TaskId, TurnNumber};
 use crate::{
     fault::{Fact, FactValue, Fault, Kind, Operation},
     message::{Block, CallId},
@@ -193,16 +193,7 @@ pub enum CommandBody {
         data: Value,
     },
     /// Record that an observer lost its connection.
-    ObserverLost {
-        /// The close code of the transport, for example 1006.
-        close_code: u16,
-        /// The close reason of the transport.
-        close_reason: String,
-        /// The last record the observer received.
-        last_seq: Seq,
-        /// How long the observer was connected, in milliseconds.
-        uptime_ms: u64,
-    },
+    ObserverLost(LostObserver),
 }
 
 impl Command {
@@ -245,7 +236,7 @@ impl Command {
             | CommandBody::RestartTask { .. }
             | CommandBody::CancelPlan
             | CommandBody::Replan { .. }
-            | CommandBody::ObserverLost { .. } => {}
+            | CommandBody::ObserverLost(_) => {}
         }
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::turn::OngoingFailure;
 use crate::{
-    event::QuestionId,
+    event::{CallStart, QuestionId},
     fault::Kind,
     message::CallId,
     remote::RemoteCall,
@@ -182,15 +182,10 @@ impl Call {
         }
     }
 
-    pub(super) fn start(
-        &mut self,
-        attempt: u32,
-        arguments: &Value,
-        (idempotent, reconcile): (bool, bool),
-        at: Timestamp,
-    ) {
+    pub(super) fn start(&mut self, start: &CallStart, at: Timestamp) {
         let (failing, remark) = self.carried();
-        let arguments = arguments.clone();
+        let CallStart { attempt, idempotent, reconcile, .. } = *start;
+        let arguments = start.arguments.clone();
         // Claim and report belong to an attempt.
         if let Some(remote) = &mut self.remote {
             (remote.claim, remote.report) = (None, None);
@@ -231,19 +226,14 @@ impl Call {
     }
 
     /// Waits for a slot.
-    pub(super) fn queue(
-        &mut self,
-        attempt: u32,
-        arguments: &Value,
-        repairs: &[Repair],
-        (idempotent, reconcile): (bool, bool),
-    ) {
+    pub(super) fn queue(&mut self, start: &CallStart) {
         let (failing, remark) = self.carried();
         let approved = match &mut self.state {
             CallState::Requested { approved } => approved.take(),
             _ => None,
         };
-        let (arguments, repairs) = (arguments.clone(), repairs.to_vec());
+        let CallStart { attempt, idempotent, reconcile, .. } = *start;
+        let (arguments, repairs) = (start.arguments.clone(), start.repairs.clone());
         self.state = CallState::Queued {
             attempt,
             arguments,

@@ -211,6 +211,13 @@ impl Turn {
                 Some(id) => self.with_call(id, |call| call.wait(*next_attempt, *due_at)),
                 None => self.schedule(*next_attempt, *due_at, at),
             },
+            _ => self.apply_to_calls(event, at),
+        }
+    }
+
+    /// Applies an event of the calls: decisions, slots, starts, and what workers and reconciling tools say.
+    fn apply_to_calls(&mut self, event: &Event, at: Timestamp) {
+        match event {
             Event::QuestionAsked {
                 question,
                 call,
@@ -236,18 +243,7 @@ impl Turn {
             } => {
                 self.with_call(call, |call| call.approve(arguments.clone(), note.clone()));
             }
-            Event::ToolCallQueued {
-                call,
-                arguments,
-                repairs,
-                attempt,
-                idempotent,
-                reconcile,
-                ..
-            } => {
-                let flags = (*idempotent, *reconcile);
-                self.with_call(call, |call| call.queue(*attempt, arguments, repairs, flags));
-            }
+            Event::ToolCallQueued(start) => self.with_call(&start.call, |call| call.queue(start)),
             Event::ToolCallOffered { call, route, .. } => {
                 let remote = RemoteCall { route: route.clone(), claim: None, report: None };
                 self.with_call(call, |call| call.remote = Some(Box::new(remote)));
@@ -262,9 +258,8 @@ impl Turn {
                 self.with_call(call, |call| call.reconcile(*attempt));
             }
             Event::SessionResumed { .. } => self.calls.iter_mut().for_each(Call::check_again),
-            Event::ToolCallStarted { call, arguments, attempt, idempotent, reconcile, .. } => {
-                let flags = (*idempotent, *reconcile);
-                self.with_call(call, |call| call.start(*attempt, arguments, flags, at));
+            Event::ToolCallStarted(start) => {
+                self.with_call(&start.call, |call| call.start(start, at));
             }
             _ => {}
         }

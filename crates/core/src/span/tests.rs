@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    event::Scope,
+    event::{CallStart, Scope},
     fault::Operation,
     message::ModelStop,
     tool::{Outcome, Output},
@@ -34,7 +34,7 @@ fn retry(call: Option<&CallId>) -> Event {
 }
 
 fn started(call: &CallId, attempt: u32) -> Event {
-    Event::ToolCallStarted {
+    Event::ToolCallStarted(CallStart {
         call: call.clone(),
         tool: "look".to_owned(),
         arguments: serde_json::json!({}),
@@ -42,7 +42,7 @@ fn started(call: &CallId, attempt: u32) -> Event {
         attempt,
         idempotent: true,
         reconcile: false,
-    }
+    })
 }
 
 fn call_ended(call: &CallId, outcome: Outcome) -> Event {

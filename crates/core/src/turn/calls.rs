@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use crate::{
     brake::call_key,
-    event::Scope,
+    event::{CallStart, Scope},
     fault::{Advice, Progress},
     retry,
     session::{Call, OngoingFailure, Turn, is_invalid},
-    tool::{Failure, Repair},
+    tool::Failure,
 };
 
 /// The work that is due while calls are open.
@@ -48,18 +48,7 @@ pub(super) fn due(turn: &Turn) -> Vec<Work> {
     work
 }
 
-/// An attempt at a call that may run.
-pub(super) struct NextAttempt {
-    call: CallId,
-    tool: String,
-    arguments: Value,
-    repairs: Vec<Repair>,
-    attempt: u32,
-    idempotent: bool,
-    reconcile: bool,
-}
-
-impl NextAttempt {
+impl CallStart {
     /// The next attempt at a call that an earlier one left open.
     pub(super) fn again(
         call: &Call,
@@ -76,7 +65,7 @@ impl NextAttempt {
 #[derive(Default)]
 pub(super) struct InterruptedCalls {
     /// Attempts of calls that run again.
-    pub(super) again: Vec<NextAttempt>,
+    pub(super) again: Vec<CallStart>,
     /// Calls whose tools are asked, with the attempt to find out.
     pub(super) asked: Vec<(CallId, String, u32)>,
     /// Calls whose outcome is unknown.
@@ -98,7 +87,7 @@ pub(super) fn interrupted(turn: &Turn, tries: u32) -> InterruptedCalls {
             {
                 let (arguments, flags) = (arguments.clone(), (true, *reconcile));
                 let attempt = attempt.saturating_add(1);
-                sorted.again.push(NextAttempt::again(call, arguments, attempt, flags));
+                sorted.again.push(CallStart::again(call, arguments, attempt, flags));
             }
             CallState::Started { reconcile: true, .. } if !turn.cancelling => {
                 sorted.asked.push((id, tool, 1));
@@ -185,7 +174,7 @@ impl Stepper<'_> {
                         let (call, tool) = (id.clone(), tool.clone());
                         self.emit(Event::ToolCallOffered { call, tool, route });
                     }
-                    self.begin(NextAttempt {
+                    self.begin(CallStart {
                         call: id,
                         tool,
                         arguments,
@@ -216,30 +205,13 @@ impl Stepper<'_> {
     }
 
     /// Starts an attempt if a slot is free and no call waits for one; else the call waits.
-    pub(super) fn begin(&mut self, next: NextAttempt) {
+    pub(super) fn begin(&mut self, next: CallStart) {
         let waits = |call: &Call| matches!(call.state, CallState::Queued { .. });
         let is_free = self.free_slots(Some(&next.call)) > 0;
         let starts = is_free && !self.turn().calls.iter().any(waits);
-        let NextAttempt { call, tool, arguments, repairs, attempt, idempotent, reconcile } = next;
         self.emit(match starts {
-            true => Event::ToolCallStarted {
-                call,
-                tool,
-                arguments,
-                repairs,
-                attempt,
-                idempotent,
-                reconcile,
-            },
-            false => Event::ToolCallQueued {
-                call,
-                tool,
-                arguments,
-                repairs,
-                attempt,
-                idempotent,
-                reconcile,
-            },
+            true => Event::ToolCallStarted(next),
+            false => Event::ToolCallQueued(next),
         });
     }
 
@@ -248,7 +220,7 @@ impl Stepper<'_> {
         let Some(turn) = self.session.turn.as_ref().filter(|turn| !turn.cancelling) else { return };
         let queued = turn.calls.iter().filter_map(|call| match &call.state {
             CallState::Queued { attempt, arguments, repairs, idempotent, reconcile, .. } => {
-                Some(Event::ToolCallStarted {
+                Some(Event::ToolCallStarted(CallStart {
                     call: call.id.clone(),
                     tool: call.tool.clone(),
                     arguments: arguments.clone(),
@@ -256,7 +228,7 @@ impl Stepper<'_> {
                     attempt: *attempt,
                     idempotent: *idempotent,
                     reconcile: *reconcile,
-                })
+                }))
             }
             _ => None,
         });
@@ -418,7 +390,7 @@ impl Stepper<'_> {
                     attempt, ref arguments, until, idempotent, reconcile, ..
                 } if until <= now => {
                     let (arguments, flags) = (arguments.clone(), (idempotent, reconcile));
-                    self.begin(NextAttempt::again(&call, arguments, attempt, flags));
+                    self.begin(CallStart::again(&call, arguments, attempt, flags));
                 }
                 CallState::Reconciling { attempt, until: Some(until), .. } if until <= now => {
                     let (call, tool) = (call.id, call.tool);

@@ -6,7 +6,6 @@ use super::{
 };
 use crate::{
     event::{Decision, Seq, Settings, Settlement},
-    fault::FactValue,
     message::CallId,
     nesting,
     session::Phase,
@@ -63,8 +62,8 @@ impl Stepper<'_> {
             CommandBody::Annotate { topic, data } => {
                 self.not_too_deep(Some(&data)).map(|()| self.emit(Event::Annotated { topic, data }))
             }
-            CommandBody::ObserverLost { close_code, close_reason, last_seq, uptime_ms } => {
-                self.emit(Event::ObserverLost { close_code, close_reason, last_seq, uptime_ms });
+            CommandBody::ObserverLost(lost) => {
+                self.emit(Event::ObserverLost(lost));
                 Ok(())
             }
             CommandBody::Plan { .. }
@@ -94,7 +93,7 @@ impl Stepper<'_> {
     /// # Errors
     /// The queue is full.
     pub fn accept(&mut self, accepted: Event, trace: Trace) -> Result<(), Fault> {
-        self.room_in_queue()?;
+        self.session.check_queue(self.env.limits)?;
         let turn = self.session.turn.as_ref().map_or(0, |turn| turn.number);
         self.record(turn, trace, accepted);
         self.start_next();
@@ -107,18 +106,13 @@ impl Stepper<'_> {
         content: Vec<crate::message::Block>,
         trace: Trace,
     ) -> Result<(), Fault> {
-        if content.is_empty() {
-            return Err(Fault::new(Kind::ConstraintViolated, Operation::SubmitCommand)
-                .with(Fact::Field, "content")
-                .with(Fact::Constraint, "content is not empty")
-                .with(Fact::ProvidedValue, FactValue::Json(serde_json::json!([]))));
-        }
+        self.session.check_message(&content, self.env.limits)?;
         self.accept(Event::MessageAccepted { command, content }, trace)
     }
 
     /// Withdraws one queued message. The running turn and the other queued messages are unaffected.
     fn withdraw(&mut self, message: CommandId, by: String) -> Result<(), Fault> {
-        self.session.waits(&message)?;
+        self.session.check_waiting(&message)?;
         self.emit(Event::MessageWithdrawn { command: message, by });
         Ok(())
     }
@@ -153,16 +147,6 @@ impl Stepper<'_> {
     }
 
     /// Checks that the queue has room for one more message.
-    fn room_in_queue(&self) -> Result<(), Fault> {
-        let limit = self.env.limits.queued_messages;
-        if self.session.queue.len() < limit {
-            return Ok(());
-        }
-        Err(Fault::new(Kind::LimitReached, Operation::SubmitCommand)
-            .with(Fact::Limit, limit)
-            .with(Fact::LimitName, "queued_messages"))
-    }
-
     pub(super) fn change_settings(&mut self, settings: Settings) {
         if settings != self.session.settings {
             self.emit(Event::SettingsChanged { settings });

@@ -1,12 +1,11 @@
 //! Rules for calls whose outcome is unknown: what the tool finds out, and what a person says.
 
 use super::{
-    CallId, CallState, Event, Fact, Fault, Kind, Operation, Outcome, Stepper, TurnNumber,
-    calls::{self, NextAttempt},
+    CallId, CallState, Event, Fact, Fault, Kind, Operation, Outcome, Stepper, TurnNumber, calls,
     millis,
 };
 use crate::{
-    event::{ReconcileVerdict, Settlement},
+    event::{CallStart, ReconcileVerdict, Settlement},
     fault::{Detail, FactValue, text},
     retry,
     session::{Call, OngoingFailure},
@@ -82,7 +81,7 @@ impl Stepper<'_> {
         let CallState::Reconciling { of_attempt, arguments, .. } = &call.state else { return };
         if *of_attempt < self.env.limits.retry.tries {
             let attempt = of_attempt.saturating_add(1);
-            return self.begin(NextAttempt::again(call, arguments.clone(), attempt, (false, true)));
+            return self.begin(CallStart::again(call, arguments.clone(), attempt, (false, true)));
         }
         let fault = Fault::new(Kind::ToolFailed, Operation::ToolCall)
             .with(Fact::ToolName, call.tool.clone())
@@ -96,7 +95,7 @@ impl Stepper<'_> {
     fn wait_on(&mut self, call: &Call) {
         let CallState::Reconciling { of_attempt, arguments, .. } = &call.state else { return };
         let attempt = of_attempt.saturating_add(1);
-        self.begin(NextAttempt::again(call, arguments.clone(), attempt, (false, true)));
+        self.begin(CallStart::again(call, arguments.clone(), attempt, (false, true)));
     }
 
     fn end_reconciled(&mut self, call: &Call, mut output: Output) {

@@ -2,7 +2,7 @@
 
 use super::{Block, Event, Fault, Kind, ModelStop, Operation, Stepper, StopReason, Usage, millis};
 use crate::{
-    event::Scope,
+    event::{Compaction, Scope},
     fault::Fact,
     message::{CallId, ToolUse},
     retry,
@@ -189,14 +189,14 @@ impl Stepper<'_> {
     ) {
         if let Phase::AwaitingModel { attempt } = self.turn().phase {
             let tokens_before = self.session.tokens;
-            self.emit(Event::HistoryCompacted {
+            self.emit(Event::HistoryCompacted(Compaction {
                 messages,
                 summary,
                 by_model,
                 tokens_before,
                 tokens_after,
                 usage,
-            });
+            }));
             self.ask_first_fitting_model(attempt);
         }
     }

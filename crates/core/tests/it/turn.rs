@@ -8,6 +8,7 @@ mod fallback;
 mod fold;
 mod play;
 mod promises;
+mod questions;
 mod remote;
 mod replay;
 mod retries;

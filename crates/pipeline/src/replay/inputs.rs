@@ -4,8 +4,8 @@
 
 use budao_core::{
     event::{
-        Command, CommandBody, CommandId, Event, ReconcileVerdict, Record, SessionEnd, Settlement,
-        Stage, TaskEnd, TurnNumber,
+        ChildLink, Command, CommandBody, CommandId, Compaction, Event, ReconcileVerdict, Record,
+        SessionEnd, Settlement, Stage, TaskEnd, TurnNumber,
     },
     fault::{Detail, Fact, Fault, Kind, Operation, text},
     gate::{HoldReason, HoldReport},
@@ -59,7 +59,7 @@ pub(super) fn candidates(session: &Session, rest: &[Record]) -> Vec<Input> {
         | Event::ToolCallAnnotated { .. }
         | Event::TodosChanged { .. }
         | Event::FileSeen { .. }
-        | Event::ChildOpened { stage: None, .. }
+        | Event::ChildOpened(ChildLink { stage: None, .. })
         | Event::ChildEnded { stage: None, .. } => {
             let turn = if first.turn == turn { turn } else { 0 };
             vec![TurnInput::RecordOnly { turn, event: first.event.clone() }.into()]
@@ -136,9 +136,7 @@ fn command_body(session: &Session, event: &Event) -> Option<CommandBody> {
         Event::DoubtSettled { call, settlement, note, .. } => {
             CommandBody::SettleDoubt { call, settlement: Settlement::clone(&settlement), note }
         }
-        Event::ObserverLost { close_code, close_reason, last_seq, uptime_ms } => {
-            CommandBody::ObserverLost { close_code, close_reason, last_seq, uptime_ms }
-        }
+        Event::ObserverLost(lost) => CommandBody::ObserverLost(lost),
         Event::ToolCallClaimed { call, attempt, worker } => {
             CommandBody::ClaimCall { call, attempt, worker }
         }
@@ -265,14 +263,14 @@ impl GroupReader<'_> {
                 Event::RequestReleased { .. } => {
                     inputs.push(TurnInput::RequestReleased { turn, step, attempt });
                 }
-                Event::HistoryCompacted {
+                Event::HistoryCompacted(Compaction {
                     messages,
                     summary,
                     by_model,
                     tokens_after,
                     usage,
                     ..
-                } => inputs.push(TurnInput::HistoryCompacted {
+                }) => inputs.push(TurnInput::HistoryCompacted {
                     turn,
                     messages,
                     summary,
@@ -389,15 +387,12 @@ impl GroupReader<'_> {
 
     fn verdict(&self, id: &CallId) -> Option<CallVerdict> {
         self.events().find_map(|event| match event.clone() {
-            Event::ToolCallStarted { call, arguments, repairs, idempotent, reconcile, .. }
-            | Event::ToolCallQueued { call, arguments, repairs, idempotent, reconcile, .. }
-                if call == *id =>
-            {
+            Event::ToolCallStarted(start) | Event::ToolCallQueued(start) if start.call == *id => {
                 Some(CallVerdict::Run {
-                    arguments,
-                    repairs,
-                    idempotent,
-                    reconcile,
+                    arguments: start.arguments,
+                    repairs: start.repairs,
+                    idempotent: start.idempotent,
+                    reconcile: start.reconcile,
                     route: self.route(id),
                 })
             }
@@ -428,7 +423,7 @@ impl GroupReader<'_> {
         for job in pipeline.jobs() {
             for event in self.events() {
                 match event.clone() {
-                    Event::ChildOpened { child, stage, task, .. }
+                    Event::ChildOpened(ChildLink { child, stage, task, .. })
                         if stage == Some(job.stage) && task == job.task =>
                     {
                         inputs.push(Input::StageOpened { turn, job: job.clone(), child });

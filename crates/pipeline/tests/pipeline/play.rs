@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, time::Duration};
 use budao_core::{
     Fault, Kind, Timestamp,
     event::{
-        Answer, Command, CommandBody, Decision, Entry, Event, Origin, QuestionId, SessionId,
-        Settings, TaskEnd, TaskId,
+        Answer, ChildLink, Command, CommandBody, Decision, Entry, Event, Origin, QuestionId,
+        SessionId, Settings, TaskEnd, TaskId,
     },
     fault::Operation,
     limits::Limits,
@@ -250,7 +250,7 @@ fn started(event: &Event) -> Option<String> {
         Event::PlanStarted { .. } => "plan".to_owned(),
         Event::TaskStarted { task, .. } => format!("task {}", task.id),
         Event::AggregateStarted { .. } => "aggregate".to_owned(),
-        Event::ChildOpened { child, .. } => format!("child {child}"),
+        Event::ChildOpened(ChildLink { child, .. }) => format!("child {child}"),
         _ => return None,
     })
 }

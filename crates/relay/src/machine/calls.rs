@@ -1,7 +1,7 @@
 //! Calls that the agent makes: their start and their outcome.
 
 use budao_core::{
-    event::Event,
+    event::{CallStart, Event},
     fault::{Fact, Fault, Kind, Operation},
     message::CallId,
     session::CallState,
@@ -23,7 +23,7 @@ impl RelayStepper<'_> {
             return;
         }
         let tool = call.tool.clone();
-        self.emit(Event::ToolCallStarted {
+        self.emit(Event::ToolCallStarted(CallStart {
             call: id.clone(),
             tool,
             arguments: arguments.clone(),
@@ -31,7 +31,7 @@ impl RelayStepper<'_> {
             attempt: 1,
             idempotent: false,
             reconcile: false,
-        });
+        }));
     }
 
     /// Counts every requested call as running: the agent does not report when it starts one.

@@ -7,7 +7,6 @@ use budao_core::{
     timer::TimerId,
     trace::Trace,
 };
-use serde_json::json;
 
 use super::{RelayStepper, questions::PersonDecision};
 use crate::engine::ENGINE_NAME;
@@ -45,7 +44,7 @@ impl RelayStepper<'_> {
             CommandBody::Settings { settings } => return self.change_settings(*settings),
             CommandBody::Cancel { reason } => self.cancel(&by, reason),
             CommandBody::Withdraw { message } => {
-                self.m.session.waits(&message)?;
+                self.m.session.check_waiting(&message)?;
                 self.emit(Event::MessageWithdrawn { command: message, by });
             }
             CommandBody::SetTimer { timer, when, message } => {
@@ -60,9 +59,7 @@ impl RelayStepper<'_> {
             }
             CommandBody::Close => self.close(&by),
             CommandBody::Annotate { topic, data } => self.emit(Event::Annotated { topic, data }),
-            CommandBody::ObserverLost { close_code, close_reason, last_seq, uptime_ms } => {
-                self.emit(Event::ObserverLost { close_code, close_reason, last_seq, uptime_ms });
-            }
+            CommandBody::ObserverLost(lost) => self.emit(Event::ObserverLost(lost)),
             CommandBody::SettleDoubt { .. } => {
                 return Err(unsupported("the agent runs its own tools; send it a message"));
             }
@@ -89,18 +86,7 @@ impl RelayStepper<'_> {
         content: Vec<Block>,
         trace: Trace,
     ) -> Result<(), Fault> {
-        let limit = self.env.limits.queued_messages;
-        if self.m.session.queue.len() >= limit {
-            return Err(Fault::new(Kind::LimitReached, Operation::SubmitCommand)
-                .with(Fact::Limit, limit)
-                .with(Fact::LimitName, "queued_messages"));
-        }
-        if content.is_empty() {
-            return Err(Fault::new(Kind::ConstraintViolated, Operation::SubmitCommand)
-                .with(Fact::Field, "content")
-                .with(Fact::Constraint, "content is not empty")
-                .with(Fact::ProvidedValue, FactValue::Json(json!([]))));
-        }
+        self.m.session.check_message(&content, self.env.limits)?;
         let turn = self.m.session.turn.as_ref().map_or(0, |turn| turn.number);
         self.record(turn, trace, Event::MessageAccepted { command, content });
         self.start_next();

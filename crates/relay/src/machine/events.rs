@@ -21,9 +21,9 @@ const NAME_CHARS: usize = 80;
 
 impl RelayStepper<'_> {
     /// Handles an event of the run. Events of an earlier POST are ignored.
-    pub(super) fn upstream(&mut self, generation: u32, mut event: Value, bytes: usize) {
+    pub(super) fn upstream(&mut self, post_number: u32, mut event: Value, bytes: usize) {
         let now = self.env.steady;
-        let Some(run) = self.m.run.as_mut().filter(|run| run.generation == generation) else {
+        let Some(run) = self.m.run.as_mut().filter(|run| run.post_number == post_number) else {
             return;
         };
         let is_first = !run.has_answered;

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use budao_core::{
     engine::{Engine as _, SessionOptions},
-    event::{Answer, Command, CommandBody, Event, Record, SessionId},
+    event::{Answer, CallStart, Command, CommandBody, Event, Record, SessionId},
     fault::{Fault, Kind},
     limits::Limits,
     message::{Block, text_of},
@@ -40,7 +40,7 @@ pub(crate) fn render(event: &Event) -> String {
             let content = json!(content);
             format!("answer {stop:?} {}+{} {content}", usage.input_tokens, usage.output_tokens)
         }
-        Event::ToolCallStarted { call, tool, arguments, .. } => {
+        Event::ToolCallStarted(CallStart { call, tool, arguments, .. }) => {
             format!("call {call} {tool} {arguments}")
         }
         Event::ToolCallEnded { call, outcome, .. } => match outcome.fault() {
@@ -208,7 +208,7 @@ pub(crate) fn relay(journal: &Arc<dyn Journal>, config: RelayConfig) -> Relay {
     let mut parts = RelayParts::new(Arc::clone(journal), world::seeded(2), config);
     parts.limits.retry.base = Duration::from_millis(10);
     parts.limits.retry.max = Duration::from_millis(20);
-    Relay::new(parts).unwrap()
+    parts.into_engine().unwrap()
 }
 
 /// The fault with which a turn ended.

@@ -22,7 +22,7 @@ struct Play {
     machine: RelayMachine,
     events: Vec<Event>,
     posts: Vec<Value>,
-    generation: u32,
+    post_number: u32,
     steady_ms: i64,
     commands: u32,
     limits: RelayLimits,
@@ -35,7 +35,7 @@ impl Play {
             machine: RelayMachine::new(session, Session::default()),
             events: Vec::new(),
             posts: Vec::new(),
-            generation: 0,
+            post_number: 0,
             steady_ms: 0,
             commands: 0,
             limits: RelayLimits::default(),
@@ -58,8 +58,8 @@ impl Play {
         let decided = machine::step(&mut self.machine, input, &env);
         self.events.extend(decided.entries.into_iter().map(|entry| (*entry.event).clone()));
         for action in decided.actions {
-            if let RelayAction::Post { generation, body, .. } = action {
-                self.generation = generation;
+            if let RelayAction::Post { post_number, body, .. } = action {
+                self.post_number = post_number;
                 self.posts.push(body);
             }
         }
@@ -78,7 +78,7 @@ impl Play {
     fn upstream(&mut self, events: impl IntoIterator<Item = Value>) {
         for event in events {
             let bytes = event.to_string().len();
-            self.input(Input::Upstream { generation: self.generation, event, bytes });
+            self.input(Input::Upstream { post_number: self.post_number, event, bytes });
         }
     }
 
@@ -286,10 +286,10 @@ fn a_cancelled_turn_ends_at_once_and_keeps_what_came() {
     play.upstream(text("m", &["half"]).into_iter().take(2));
     play.command(CommandBody::Cancel { reason: None });
     insta::assert_snapshot!(play.lines());
-    let generation = play.generation;
+    let post_number = play.post_number;
     let late = json!({"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "late"});
     let before = play.events.len();
-    play.input(Input::Upstream { generation, event: late, bytes: 9 });
+    play.input(Input::Upstream { post_number, event: late, bytes: 9 });
     assert_eq!(play.events.len(), before, "the run was left");
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use budao_core::{
     Fault,
-    event::{CommandBody, SessionId},
+    event::{CommandBody, LostObserver, SessionId},
     trace::SpanId,
 };
 use tokio_util::sync::CancellationToken;
@@ -145,12 +145,12 @@ impl Connection {
             let Some(hub) = known.hub else { continue };
             let nobody_left = hub.leave(&self.outbox);
             if let Departure::Lost { code, reason } = departure {
-                let body = CommandBody::ObserverLost {
+                let body = CommandBody::ObserverLost(LostObserver {
                     close_code: *code,
                     close_reason: reason.clone(),
                     last_seq: known.acked.unwrap_or(known.sent),
                     uptime_ms: u64::try_from(self.uptime().as_millis()).unwrap_or(u64::MAX),
-                };
+                });
                 let (trace, parent) = (self.server.world.trace(), SpanId::NONE);
                 let request =
                     CommandRequest { by: self.identity.name(), command: None, trace, parent, body };

@@ -3,7 +3,7 @@
 
 use budao_core::{
     Event, Fault, Kind, Record, Timestamp,
-    event::{Decision, Epoch, QuestionId, Scope, SessionId, Settings, StopReason},
+    event::{CallStart, Decision, Epoch, QuestionId, Scope, SessionId, Settings, StopReason},
     fault::{Fact, Operation},
     message::{Block, CallId, ModelStop, ToolUse, Usage},
     remote::{OfferedTool, ToolOffer, ToolRoute},
@@ -207,7 +207,7 @@ impl Session {
     }
 
     fn started(&mut self, call: &CallId, tool: &str) {
-        self.push(Event::ToolCallStarted {
+        self.push(Event::ToolCallStarted(CallStart {
             call: call.clone(),
             tool: tool.to_owned(),
             arguments: json!({ "path": "a" }),
@@ -215,7 +215,7 @@ impl Session {
             attempt: 1,
             idempotent: false,
             reconcile: false,
-        });
+        }));
     }
 
     fn ended(&mut self, call: &CallId, tool: &str) {

@@ -2,7 +2,7 @@
 
 use budao_core::{
     Event, Lang, Record, Timestamp,
-    event::{Seq, TaskId},
+    event::{CallStart, Seq, TaskId},
     session::Session,
 };
 use budao_serve::{frame::Frame, project::Projector};
@@ -26,7 +26,7 @@ fn any_records() -> impl Strategy<Value = Vec<Record>> {
                 (*at, *words) = (step, text);
             }
             Event::ToolCallEnded { call: id, tool, .. }
-            | Event::ToolCallStarted { call: id, tool, .. } => {
+            | Event::ToolCallStarted(CallStart { call: id, tool, .. }) => {
                 (*id, *tool) = (call(&text), text);
             }
             Event::TaskEnded { task, .. } | Event::TaskRestarted { task, .. } => {
@@ -67,7 +67,7 @@ proptest! {
         // A summary may stand for the very answer a turn ends with only where no engine would write it.
         let records: Vec<Record> = records
             .into_iter()
-            .filter(|record| !matches!(record.event, Event::HistoryCompacted { .. }))
+            .filter(|record| !matches!(record.event, Event::HistoryCompacted(_)))
             .enumerate()
             .map(|(index, record)| Record { seq: index as Seq + 1, ..record })
             .collect();

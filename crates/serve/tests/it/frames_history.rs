@@ -3,8 +3,8 @@
 use budao_core::{
     Event, Fault, Kind, Lang, Record, Timestamp,
     event::{
-        Decision, Epoch, Origin, QuestionId, Scope, SessionEnd, SessionId, Settings, Stage,
-        StopReason, Task, TaskEnd, TaskId,
+        CallStart, ChildLink, Compaction, Decision, Epoch, LostObserver, Origin, QuestionId, Scope,
+        SessionEnd, SessionId, Settings, Stage, StopReason, Task, TaskEnd, TaskId,
     },
     fault::{Fact, Mismatch, Operation},
     message::{Block, CallId, ModelStop, ToolUse, Usage},
@@ -234,7 +234,7 @@ fn asked_about(writer: &mut RecordWriter) {
         note: Some("only this file".to_owned()),
         arguments: None,
     });
-    writer.put(Event::ToolCallStarted {
+    writer.put(Event::ToolCallStarted(CallStart {
         call: id.clone(),
         tool: tool.clone(),
         arguments,
@@ -242,7 +242,7 @@ fn asked_about(writer: &mut RecordWriter) {
         attempt: 1,
         idempotent: false,
         reconcile: false,
-    });
+    }));
     writer.put(Event::ToolOutputDelta { call: id.clone(), text: "writing…\n".to_owned() });
     let (topic, data) = ("progress".to_owned(), json!({ "bytes": 5 }));
     writer.put(Event::ToolCallAnnotated { call: id.clone(), tool: tool.clone(), topic, data });
@@ -257,13 +257,15 @@ fn compacted(writer: &mut RecordWriter) {
     writer.ask(2, 1);
     let fault = Fault::new(Kind::ContextTooLong, Operation::ModelRequest).attempt(1, 3);
     writer.put(Event::FaultRaised { fault, scope: in_step(2) });
-    let shortened = || Event::HistoryCompacted {
-        messages: 2,
-        summary: "They asked about the weather.".to_owned(),
-        by_model: true,
-        tokens_before: 190_000,
-        tokens_after: 900,
-        usage: Usage { input_tokens: 190_000, output_tokens: 600, cached_tokens: 0 },
+    let shortened = || {
+        Event::HistoryCompacted(Compaction {
+            messages: 2,
+            summary: "They asked about the weather.".to_owned(),
+            by_model: true,
+            tokens_before: 190_000,
+            tokens_after: 900,
+            usage: Usage { input_tokens: 190_000, output_tokens: 600, cached_tokens: 0 },
+        })
     };
     writer.put(shortened());
     writer.say(2, "It is written.");
@@ -305,17 +307,17 @@ fn trouble(writer: &mut RecordWriter) {
 fn interruptions(writer: &mut RecordWriter) {
     writer.message("m-5", "Look again.");
     writer.ask(1, 1);
-    writer.put(Event::ObserverLost {
+    writer.put(Event::ObserverLost(LostObserver {
         close_code: 1006,
         close_reason: "abnormal_closure".to_owned(),
         last_seq: 42,
         uptime_ms: 123_450,
-    });
+    }));
     writer.put(Event::SessionResumed { sealed: vec![call("call_5_1_1")] });
     let question = QuestionId("ask_call_5_1_2".into());
     writer.put(Event::QuestionExpired { question, call: call("call_5_1_2") });
     let (child, by) = (CHILD, Some(call("call_5_1_3")));
-    writer.put(Event::ChildOpened { child, call: by.clone(), stage: None, task: None });
+    writer.put(Event::ChildOpened(ChildLink { child, call: by.clone(), stage: None, task: None }));
     let usage = Usage { input_tokens: 50, output_tokens: 7, cached_tokens: 0 };
     writer.put(Event::ChildEnded { child, call: by, stage: None, task: None, usage });
     let (operation, of_turn) = (Operation::ToolCall, 4);
@@ -338,7 +340,7 @@ fn pipeline(writer: &mut RecordWriter) {
     writer.put(Event::PlanStarted { question });
     let planning = Scope { stage: Some(Stage::Planning), ..Scope::default() };
     let stage = planning.stage;
-    writer.put(Event::ChildOpened { child: CHILD, call: None, stage, task: None });
+    writer.put(Event::ChildOpened(ChildLink { child: CHILD, call: None, stage, task: None }));
     let fault = not_a_plan().attempt(1, 2);
     writer.put(Event::FaultRaised { fault, scope: planning });
     let tasks = vec![task("1", "Weather of Beijing"), task("2", "Weather of Oslo")];

@@ -196,7 +196,7 @@ async fn who_says_good_bye_is_not_lost_and_who_is_cut_is_recorded() {
     let losses = page
         .records
         .iter()
-        .filter(|stored| matches!(stored.event().unwrap(), Event::ObserverLost { .. }));
+        .filter(|stored| matches!(stored.event().unwrap(), Event::ObserverLost(_)));
     assert_eq!(losses.count(), 1);
 }
 

@@ -11,7 +11,7 @@ use std::{
 use budao_core::{
     Event, Fault, Kind, Timestamp,
     engine::WrittenRange,
-    event::{Origin, Scope, SessionId, Settings, Stage as PlanStage, StopReason},
+    event::{CallStart, Origin, Scope, SessionId, Settings, Stage as PlanStage, StopReason},
     fault::{Fact, Operation},
     message::{CallId, Usage},
     tool::{Failure, Outcome, Output},
@@ -114,7 +114,7 @@ impl RecordWriter {
 
     fn call(&mut self, id: &str, tool: &str, outcome: Outcome) {
         let (call, tool) = (CallId::from(id), tool.to_owned());
-        self.put(Event::ToolCallStarted {
+        self.put(Event::ToolCallStarted(CallStart {
             call: call.clone(),
             tool: tool.clone(),
             arguments: json!({}),
@@ -122,7 +122,7 @@ impl RecordWriter {
             attempt: 1,
             idempotent: true,
             reconcile: false,
-        });
+        }));
         self.put(Event::ToolCallEnded { call, tool, outcome, duration_ms: 10 });
     }
 

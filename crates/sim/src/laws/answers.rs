@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use budao_core::{
-    event::{Answer, CommandId, Event, Record, SessionId, Settlement},
+    event::{Answer, CallStart, CommandId, Event, Record, SessionId, Settlement},
     tool::Outcome,
 };
 
@@ -54,7 +54,9 @@ pub(crate) fn of_effects(
 ) {
     let mut started: BTreeSet<String> = BTreeSet::new();
     for record in histories.values().flatten() {
-        let Event::ToolCallStarted { tool, arguments, .. } = &record.event else { continue };
+        let Event::ToolCallStarted(CallStart { tool, arguments, .. }) = &record.event else {
+            continue;
+        };
         if EFFECTS.contains(&tool.as_str()) {
             started.extend(effect_of(arguments));
         }
@@ -92,7 +94,7 @@ fn released_keys(histories: &BTreeMap<SessionId, Vec<Record>>) -> Vec<String> {
         let mut effects = BTreeMap::new();
         for record in history {
             match &record.event {
-                Event::ToolCallStarted { call, arguments, .. } => {
+                Event::ToolCallStarted(CallStart { call, arguments, .. }) => {
                     effects.insert(call.clone(), effect_of(arguments));
                 }
                 Event::DoubtSettled { call, settlement: Settlement::DidNotHappen, .. } => {
@@ -116,7 +118,7 @@ fn of_reconciled(
         let mut asked = BTreeSet::new();
         for record in history {
             match &record.event {
-                Event::ToolCallStarted { call, arguments, .. } => {
+                Event::ToolCallStarted(CallStart { call, arguments, .. }) => {
                     ids.insert(call.clone(), effect_of(arguments).unwrap_or_default());
                 }
                 Event::ReconcileEnded { call, .. } => {

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use budao_core::{
-    event::Event,
+    event::{CallStart, Event},
     fault::{ErrorType, Kind},
     limits::Limits,
     message::{Block, CallId},
@@ -48,7 +48,8 @@ impl ProgressTracker {
                 (self.worked, self.failed) = (false, Vec::new());
                 self.ran.clear();
             }
-            Event::ToolCallStarted { call, .. } | Event::QuestionAnswered { call, .. } => {
+            Event::ToolCallStarted(CallStart { call, .. })
+            | Event::QuestionAnswered { call, .. } => {
                 self.ran.insert(call.clone());
             }
             Event::ToolCallEnded { call, outcome, .. } => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use budao_core::{
-    event::{Event, Record},
+    event::{CallStart, Event, Record},
     fault::{Fact, Fault, Kind},
     message::CallId,
     tool::Outcome,
@@ -94,7 +94,7 @@ fn read(history: &[Record], violations: &Violations) -> BTreeMap<CallId, CallRec
     let mut calls: BTreeMap<CallId, CallRecord> = BTreeMap::new();
     for record in history {
         match &record.event {
-            Event::ToolCallStarted { call, tool, attempt, .. } => {
+            Event::ToolCallStarted(CallStart { call, tool, attempt, .. }) => {
                 let known = calls.entry(call.clone()).or_default();
                 let is_claimed = known.tool == "pay" && !known.claims.is_empty();
                 violations.expect(!is_claimed, "a claimed call is never offered again", || {

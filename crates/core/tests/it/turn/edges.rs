@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use budao_core::{
     Kind,
-    event::{Command, CommandBody, Decision, Event},
+    event::{CallStart, Command, CommandBody, Decision, Event},
     message::{Block, CallId, Message, Role, ToolUse, Usage},
     session::{CallState, Session, SessionState, estimate_tokens, question, unpaired},
     trace::Trace,
@@ -216,12 +216,13 @@ fn what_a_person_wrote_about_a_call_survives_its_being_started_again() {
     play.run_all(&calls, true);
     let state = |play: &Play| play.session.turn.as_ref().unwrap().calls[0].state.clone();
     let CallState::Started { remark: Some(before), .. } = state(&play) else { panic!() };
-    let Some(Event::ToolCallStarted { call, tool, arguments, repairs, idempotent, .. }) =
-        play.entries.iter().rev().map(|entry| Event::clone(&entry.event)).next()
+    let Some(Event::ToolCallStarted(CallStart {
+        call, tool, arguments, repairs, idempotent, ..
+    })) = play.entries.iter().rev().map(|entry| Event::clone(&entry.event)).next()
     else {
         panic!("{:?}", play.entries.last())
     };
-    let again = Event::ToolCallStarted {
+    let again = Event::ToolCallStarted(CallStart {
         call,
         tool,
         arguments,
@@ -229,7 +230,7 @@ fn what_a_person_wrote_about_a_call_survives_its_being_started_again() {
         attempt: 2,
         idempotent,
         reconcile: false,
-    };
+    });
     play.session.apply(&again, play.now, Trace::NONE);
     let CallState::Started { remark, attempt: 2, .. } = state(&play) else { panic!() };
     assert_eq!(remark, Some(before));

@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use budao_core::{
     Fault, Kind,
-    event::{CommandBody, Decision, Event, ReconcileVerdict},
+    event::{CallStart, CommandBody, Decision, Event, ReconcileVerdict},
     fault::Operation,
     message::{Block, CallId, ModelStop, ToolUse, Usage},
     session::unpaired,
@@ -242,7 +242,7 @@ fn check(play: &Play) {
             Event::SessionEnded { .. } => {
                 assert_eq!(open_turn, None, "ended in the middle of a turn");
             }
-            Event::ToolCallStarted { call, attempt, idempotent, .. } => {
+            Event::ToolCallStarted(CallStart { call, attempt, idempotent, .. }) => {
                 let repeatable = match starts.get(call) {
                     Some(repeatable) => *repeatable,
                     None => true,

@@ -4,7 +4,7 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use budao_core::{
     Kind,
-    event::{Answer, CommandBody, Event, Origin, SessionId, StopReason},
+    event::{Answer, ChildLink, CommandBody, Event, Origin, SessionId, StopReason},
     tool::{Mode, Outcome},
 };
 use budao_models::script::{Script, ScriptStep};
@@ -108,7 +108,7 @@ async fn agents_below_agents_end_at_the_limit() {
 async fn children_of(stage: &Fixture, session: SessionId) -> Vec<SessionId> {
     let records = stage.records_of(session).await;
     let opened = records.into_iter().filter_map(|record| match record.event {
-        Event::ChildOpened { child, .. } => Some(child),
+        Event::ChildOpened(ChildLink { child, .. }) => Some(child),
         _ => None,
     });
     opened.collect()

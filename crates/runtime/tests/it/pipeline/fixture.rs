@@ -13,8 +13,8 @@ use budao_core::{
     Fault, Kind,
     engine::{Engine, SessionOptions},
     event::{
-        Answer, CommandBody, Decision, Event, QuestionId, Record, SessionId, Settings, TaskEnd,
-        TaskId,
+        Answer, ChildLink, CommandBody, Decision, Event, QuestionId, Record, SessionId, Settings,
+        TaskEnd, TaskId,
     },
     fault::Operation,
     limits::Limits,
@@ -267,7 +267,7 @@ impl Fixture {
     pub(crate) async fn children(&self) -> Vec<SessionId> {
         let mut children = Vec::new();
         for record in self.records().await {
-            if let Event::ChildOpened { child, .. } = record.event
+            if let Event::ChildOpened(ChildLink { child, .. }) = record.event
                 && !children.contains(&child)
             {
                 children.push(child);

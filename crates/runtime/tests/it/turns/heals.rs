@@ -7,7 +7,7 @@ use std::{
 
 use budao_core::{
     Kind,
-    event::{Event, StopReason},
+    event::{Compaction, Event, StopReason},
     message::ModelStop,
     session::unpaired,
 };
@@ -212,7 +212,7 @@ async fn a_summary_that_fails_is_told_counted_and_done_by_rule() {
     assert_eq!(stage.raised().await, [Kind::ModelOverloaded]);
     assert_eq!(stage.count("recovered").await, 0, "nothing was tried again");
     let by_model = stage.records().await.iter().any(
-        |record| matches!(&record.event, Event::HistoryCompacted { by_model, .. } if *by_model),
+        |record| matches!(&record.event, Event::HistoryCompacted(Compaction { by_model, .. }) if *by_model),
     );
     assert!(!by_model);
     let summary = stage.model.requests()[2].clone();

@@ -16,7 +16,7 @@ use super::RelayStepper;
 use crate::{SERVICE, partial::PartialTurn};
 
 /// The fault for a run whose end is not known, and with it what the agent did.
-pub(crate) fn cut(state: &'static str) -> Fault {
+pub(crate) fn upstream_cut(state: &'static str) -> Fault {
     Fault::new(Kind::UpstreamCut, Operation::ModelRequest)
         .with(Fact::Service, SERVICE)
         .with(Fact::State, state)
@@ -24,8 +24,8 @@ pub(crate) fn cut(state: &'static str) -> Fault {
 }
 
 impl RelayStepper<'_> {
-    pub(super) fn failed(&mut self, generation: u32, fault: Fault, is_unsent: bool) {
-        if self.m.run.as_ref().is_some_and(|run| run.generation == generation) {
+    pub(super) fn failed(&mut self, post_number: u32, fault: Fault, is_unsent: bool) {
+        if self.m.run.as_ref().is_some_and(|run| run.post_number == post_number) {
             self.fail(fault, is_unsent);
         }
     }
@@ -113,7 +113,7 @@ impl RelayStepper<'_> {
         let (at, name, limit) = run.deadline(self.env.run_limits);
         if at <= now {
             let state = if name == "run" { "overdue" } else { "silent" };
-            let fault = cut(state)
+            let fault = upstream_cut(state)
                 .with(Fact::TimeoutMs, limit)
                 .with(Fact::LimitName, format!("engines.agui.limits.{name}"));
             self.fail(fault, false);
@@ -182,7 +182,7 @@ impl RelayStepper<'_> {
             }
             self.lost_run(draft);
         }
-        self.fail(cut("restarted"), false);
+        self.fail(upstream_cut("restarted"), false);
     }
 
     pub(super) fn aborted(&mut self, fault: Fault) {
@@ -204,7 +204,7 @@ impl RelayStepper<'_> {
         }
         if self.m.run.is_some() {
             self.keep_partial(false);
-            self.end(StopReason::Failed, Some(cut("restarted")));
+            self.end(StopReason::Failed, Some(upstream_cut("restarted")));
         }
         if let (None, Some(next)) = (&self.m.session.turn, self.m.session.queue.front()) {
             let message = next.command.clone();
