@@ -26,7 +26,7 @@ use std::{
 
 use budao_core::{
     Kind,
-    event::{Event, Record, SessionId},
+    event::{CallStart, Event, Record, SessionId},
     fault::Progress,
     message::CallId,
     session::{Session, unpaired},
@@ -300,7 +300,7 @@ async fn inspect(directory: &Path, moment: &str, calls: usize) -> BatchOutcomes 
         match record.event {
             Event::MessageAccepted { .. } => accepted += 1,
             Event::TurnEnded { .. } => ended += 1,
-            Event::ToolCallStarted { call, .. } => drop(begun.insert(call)),
+            Event::ToolCallStarted(CallStart { call, .. }) => drop(begun.insert(call)),
             Event::ToolCallEnded { call, outcome, .. } => {
                 let before: Option<Outcome> = outcomes.insert(call.clone(), outcome);
                 assert!(before.is_none(), "{moment}: {call} has two outcomes");
