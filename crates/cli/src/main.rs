@@ -20,6 +20,7 @@ mod file_fault;
 mod journal;
 mod lang;
 mod lease_holder;
+mod line_breaks;
 mod log;
 mod man;
 mod mcp;

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use textwrap::{Options, WrapAlgorithm};
 use unicode_width::UnicodeWidthChar as _;
 
+use crate::line_breaks;
+
 /// Spaces shown for a tab.
 const TAB: &str = "    ";
 /// Replaces control and direction characters.
@@ -54,7 +56,9 @@ pub(crate) fn one_line(text: &str) -> String {
 
 /// Lines of at most `columns` columns; a Chinese character takes two.
 pub(crate) fn wrap(text: &str, columns: usize) -> Vec<String> {
-    let options = Options::new(columns.max(1)).wrap_algorithm(WrapAlgorithm::FirstFit);
+    let options = Options::new(columns.max(1))
+        .wrap_algorithm(WrapAlgorithm::FirstFit)
+        .word_separator(line_breaks::SEPARATOR);
     textwrap::wrap(&clean(text), options).into_iter().map(Cow::into_owned).collect()
 }
 

@@ -12,7 +12,7 @@ use budao_core::{Fault, Lang};
 use console::{Style, Term};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::{exit::Exit, symbols, texts};
+use crate::{exit::Exit, line_breaks, symbols, texts};
 
 /// Maximum line width in columns, because longer lines are hard to read.
 const COLUMNS_MAX: usize = 80;
@@ -145,6 +145,7 @@ impl Terminal {
         let options = textwrap::Options::new(self.columns)
             .initial_indent(first)
             .subsequent_indent(rest)
+            .word_separator(line_breaks::SEPARATOR)
             .break_words(false);
         textwrap::fill(text, options)
     }

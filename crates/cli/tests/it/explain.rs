@@ -1,21 +1,23 @@
 //! The program as a user meets it: whole commands with everything they print.
 //!
-//! `TRYCMD=overwrite cargo nextest run -p budao-cli --test it explain` takes over what changed.
+//! `BUDAO_TRANSCRIPTS=overwrite cargo nextest run -p budao-cli --test it explain` takes over what changed.
 
-use std::process::{Command, Output};
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+use crate::transcript;
 
 #[test]
 fn commands_print_what_the_transcripts_show() {
-    trycmd::TestCases::new().env("LC_ALL", "C").env("LANGUAGE", "").case("tests/cmd/*.trycmd");
+    transcript::check(Path::new("tests/cmd/explain.txt"));
 }
 
 #[test]
 fn the_readmes_show_what_really_happens() {
-    trycmd::TestCases::new()
-        .env("LC_ALL", "C")
-        .env("LANGUAGE", "")
-        .case("../../README.md")
-        .case("../../README.zh.md");
+    transcript::check(Path::new("../../README.md"));
+    transcript::check(Path::new("../../README.zh.md"));
 }
 
 fn budao(args: &[&str], env: &[(&str, &str)]) -> Output {

@@ -37,5 +37,6 @@ mod smcp;
 mod spending;
 mod terminal;
 mod traces;
+mod transcript;
 mod waits;
 mod workers;

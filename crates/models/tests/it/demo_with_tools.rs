@@ -41,7 +41,7 @@ impl Session {
 
     /// Runs one turn; the last words of the model come back.
     async fn turn(&mut self, text: &str) -> String {
-        let demo = Demo::new(Pace::Fast, Arc::new(InstantClock::default()));
+        let demo = Demo::new(Pace::Fast, Arc::new(InstantClock));
         self.messages.push(Message::user(text));
         for _ in 0..10 {
             let messages = Arc::new(self.messages.clone());

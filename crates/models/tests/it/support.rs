@@ -79,7 +79,7 @@ impl Clock for Signal {
 }
 
 /// A clock on which every wait is over at once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct InstantClock;
 
 impl Clock for InstantClock {
