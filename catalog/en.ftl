@@ -542,6 +542,15 @@ not-allowed =
     .next-1 = Do not make this call again as it is
     .next-2 = Tell the user which right is missing
 
+answer-does-not-fit =
+    .title = Answer does not fit the question
+    .model = The answer to the question { $question_id } does not fit: { $mismatches }
+    .user = The answer does not fit the form: { $mismatches }. The question is still open.
+    .about = A tool server asked for values, and the answer has values that the form does not allow. Every mismatch is listed at once. Nothing was sent to the server, and the question waits for another answer.
+    .check = Nothing, unless people cannot answer the form at all: then the server asks for values that nobody has.
+    .rec-1 = Correct the listed values and answer again
+    .rec-2 = Decline the question if the values are not known
+
 ## TOOL: calling tools
 
 unknown-tool =

@@ -132,6 +132,7 @@ pub const fn json_rpc_code(kind: Kind) -> i32 {
         | Kind::TimeInPast
         | Kind::ScheduleRefused
         | Kind::QuestionNotOpen
+        | Kind::AnswerDoesNotFit
         | Kind::UnknownTool
         | Kind::RepeatedCallStopped
         | Kind::CallNotOpen

@@ -13,6 +13,7 @@ mod content;
 mod editor_files;
 mod editor_options;
 mod faults;
+mod input_question;
 mod lines;
 mod list;
 mod outbox;

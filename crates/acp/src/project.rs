@@ -25,7 +25,8 @@ use agent_client_protocol::v1::schema::{
 use budao_core::{
     Lang,
     activity::{Activity, MessageContent, QuestionDetails, StageEnd},
-    event::{CommandId, QuestionId, Record, Seq, Settings, Stage, TurnNumber},
+    elicitation::Elicitation,
+    event::{CommandId, QuestionId, QuestionPurpose, Record, Seq, Settings, Stage, TurnNumber},
     fault::text,
     message::{Block, CallId, Usage, text_of},
     tool::Outcome,
@@ -41,6 +42,7 @@ use self::{
 };
 use crate::{
     editor_options::{self, EditorOptions},
+    input_question,
     texts::localize,
 };
 
@@ -69,6 +71,8 @@ pub(crate) struct PermissionRequest {
     /// True if the user may turn the answer into a rule.
     pub(crate) allows_rule: bool,
     pub(crate) call: ToolCallUpdate,
+    /// Set if a running call asks for input, and not for its permission.
+    pub(crate) elicitation: Option<Elicitation>,
 }
 
 /// Optional features of the protocol that the editor supports.
@@ -465,6 +469,9 @@ impl Projector {
     }
 
     fn on_question(&mut self, asked: QuestionDetails<'_>, actions: &mut Vec<EditorAction>) {
+        if asked.purpose == QuestionPurpose::Elicitation {
+            return self.on_elicitation(asked, actions);
+        }
         let QuestionDetails { question, call, tool, arguments, digest, reason, .. } = asked;
         self.call(call, tool, arguments, ToolCallStatus::Pending, actions);
         if let Some(open) = self.calls.get_mut(call) {
@@ -487,6 +494,26 @@ impl Projector {
             tool: tool.to_owned(),
             allows_rule: view.takes_rules(),
             call: ToolCallUpdate::new(Arc::clone(&call.0), fields),
+            elicitation: None,
+        })));
+    }
+
+    /// A running call asks for input. The call itself stays as it is shown.
+    fn on_elicitation(&mut self, asked: QuestionDetails<'_>, actions: &mut Vec<EditorAction>) {
+        let QuestionDetails { question, call, tool, arguments, digest, .. } = asked;
+        let Some(elicitation) = Elicitation::of_arguments(arguments) else { return };
+        if let Some(open) = self.calls.get_mut(call) {
+            open.question = Some(question.clone());
+        }
+        let title = input_question::headline(&elicitation, self.lang);
+        let fields = ToolCallUpdateFields::new().title(title.clone()).content(vec![title.into()]);
+        actions.push(EditorAction::AskPermission(Box::new(PermissionRequest {
+            question: question.clone(),
+            digest: digest.to_owned(),
+            tool: tool.to_owned(),
+            allows_rule: false,
+            call: ToolCallUpdate::new(Arc::clone(&call.0), fields),
+            elicitation: Some(elicitation),
         })));
     }
 

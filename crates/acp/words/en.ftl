@@ -15,6 +15,11 @@ editor-options-plan = Plan
 editor-options-read-only-calls-run-without-asking = Read-only calls run without asking; all other calls ask first
 editor-options-thinking = Thinking
 
+input-address = { $server } asks you to open an address at { $host }: { $message } ({ $url })
+input-leave-out = Leave out
+input-opened = I have opened it
+input-question = { $server } asks: { $message }
+input-yes = Yes
 outcome-the-model-declined-to-answer = The model declined to answer.
 
 permission-allow = Allow

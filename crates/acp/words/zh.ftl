@@ -15,6 +15,11 @@ editor-options-plan = 计划
 editor-options-read-only-calls-run-without-asking = 只读调用直接执行，其余调用先询问
 editor-options-thinking = 思考
 
+input-address = { $server } 请你打开 { $host } 上的一个地址：{ $message }（{ $url }）
+input-leave-out = 不填
+input-opened = 我已打开
+input-question = { $server } 询问：{ $message }
+input-yes = 是
 outcome-the-model-declined-to-answer = 模型拒绝回答。
 
 permission-allow = 允许

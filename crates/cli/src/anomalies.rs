@@ -248,7 +248,7 @@ async fn find_in_session(journal: &dyn Reader, session: SessionId) -> Result<Vec
 #[cfg(test)]
 mod tests {
     use budao_core::{
-        event::{CommandId, Epoch, QuestionId},
+        event::{CommandId, Epoch, QuestionId, QuestionPurpose},
         fault::{Kind, Operation},
         message::{Block, Usage},
         trace::Trace,
@@ -408,6 +408,7 @@ mod tests {
             digest: "d".into(),
             idempotent: false,
             reason: "r".into(),
+            purpose: QuestionPurpose::Permission,
             expires_at: Timestamp::from_micros(0),
         };
         let answered = Event::QuestionExpired { question, call: "c".into() };

@@ -370,6 +370,12 @@ impl Chat {
                     reason: Some("stopped at the terminal".to_owned()),
                 });
             }
+            UserAction::Answer { question, values: arguments } => {
+                self.view.questions.retain(|open| open.id != question.id);
+                let (decision, note, digest) = (Decision::Allow, None, Some(question.digest));
+                let question = question.id;
+                self.submit(CommandBody::Decide { question, decision, note, arguments, digest });
+            }
             UserAction::Decide { question, decision, note } => {
                 // Removed at once, so that a second key press cannot answer the same question again.
                 self.view.questions.retain(|open| open.id != question.id);

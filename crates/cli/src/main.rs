@@ -17,6 +17,7 @@ mod examples;
 mod exit;
 mod explain;
 mod file_fault;
+mod form;
 mod journal;
 mod lang;
 mod lease_holder;

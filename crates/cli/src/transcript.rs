@@ -8,13 +8,15 @@ use budao_core::{
         Activity, ControlRequest, MessageContent, QuestionAnswer, QuestionDetails, StageEnd,
         StageStart,
     },
-    event::{Decision, Event, ReconcileVerdict, Scope, SessionEnd, Stage},
+    elicitation::Elicitation,
+    event::{Decision, Event, QuestionPurpose, ReconcileVerdict, Scope, SessionEnd, Stage},
     fault::{Fault, text},
     gate::HoldReason,
     tool::{Outcome, Repair, RepairKind},
 };
 
 use crate::{
+    form::{describe, headline},
     terminal::Terminal,
     texts::{count, localize, with_address},
 };
@@ -181,6 +183,17 @@ impl TranscriptPrinter<'_> {
     fn of_control(&self, activity: Activity<'_>) -> Option<String> {
         let terminal = self.terminal;
         Some(match activity {
+            Activity::QuestionAsked(QuestionDetails {
+                question,
+                arguments,
+                purpose: QuestionPurpose::Elicitation,
+                ..
+            }) => {
+                let asked = Elicitation::of_arguments(arguments)?;
+                let fields = asked.fields.iter().map(|field| format!("\n  {}", describe(field)));
+                let fields: String = fields.collect();
+                format!("? {}{fields} ({question})", headline(&asked, self.lang))
+            }
             Activity::QuestionAsked(QuestionDetails {
                 question, tool, arguments, reason, ..
             }) => format!(

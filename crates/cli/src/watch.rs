@@ -5,6 +5,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use budao_core::{
     Fault, Kind, Lang, Record,
     activity::Activity,
+    elicitation::Elicitation,
     engine::Engine,
     event::{CommandBody, Decision, Seq, SessionId, StopReason},
     fault::{Fact, text},
@@ -12,9 +13,11 @@ use budao_core::{
 };
 use budao_runtime::{Question, Runtime};
 use futures::StreamExt;
+use serde_json::{Map, Value};
 
 use crate::{
     exit::Exit,
+    form,
     terminal::Terminal,
     texts::{count, fill, is_hidden, localize},
     transcript::{TranscriptPrinter, clock},
@@ -76,12 +79,15 @@ impl<'a> Watcher<'a> {
     /// Asks the open questions of a session again, which an earlier process had shown.
     pub(crate) async fn ask_pending(&mut self, state: &Session) -> Result<(), Fault> {
         for question in Question::open_in(state) {
-            self.terminal.say(&format!(
-                "? {} {} {}",
-                localize(self.lang, "watch-allow-call"),
-                self.terminal.name(&question.tool),
-                question.arguments,
-            ));
+            self.terminal.say(&match form::elicitation_of(&question) {
+                Some(asked) => format!("? {}", form::headline(&asked, self.lang)),
+                None => format!(
+                    "? {} {} {}",
+                    localize(self.lang, "watch-allow-call"),
+                    self.terminal.name(&question.tool),
+                    question.arguments,
+                ),
+            });
             self.ask(&question).await?;
         }
         Ok(())
@@ -211,34 +217,102 @@ impl<'a> Watcher<'a> {
 
     /// Asks the user at the terminal; without a terminal, denies the call and says how to allow it.
     async fn ask(&mut self, question: &Question) -> Result<(), Fault> {
-        let (decision, note) = if can_ask(self.show) {
-            let prompt = localize(self.lang, "watch-y-yes-n-no");
-            let answer = tokio::select! {
-                biased;
-                // Ctrl-C instead of an answer cancels the turn.
-                _ = tokio::signal::ctrl_c() => None,
-                answer = read_answer(prompt) => Some(answer),
-            };
-            let Some(answer) = answer else {
-                self.terminal.say("");
-                return self.cancel().await;
-            };
-            (answer, None)
-        } else {
+        if let Some(asked) = form::elicitation_of(question) {
+            return self.ask_for_input(question, &asked).await;
+        }
+        if !can_ask(self.show) {
             self.terminal.say(localize(self.lang, "watch-denied-there-is-no-terminal-to"));
             let note = "the user could not be asked: there is no terminal".to_owned();
-            (Decision::Deny, Some(note))
+            return self.decide(question, Decision::Deny, Some(note), None).await;
+        }
+        match self.read_answer("watch-y-yes-n-no").await? {
+            Some(decision) => self.decide(question, decision, None, None).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Asks the user for the values of a form, or whether an address was opened.
+    async fn ask_for_input(
+        &mut self,
+        question: &Question,
+        asked: &Elicitation,
+    ) -> Result<(), Fault> {
+        if !can_ask(self.show) {
+            self.terminal.say(localize(self.lang, "watch-declined-there-is-no-terminal"));
+            let note = "the user could not be asked: there is no terminal".to_owned();
+            return self.decide(question, Decision::Deny, Some(note), None).await;
+        }
+        let prompt = match asked.url {
+            Some(_) => "watch-opened-y-yes-n-no",
+            None => "watch-fill-in-y-yes-n-no",
         };
-        let (arguments, digest) = (None, Some(question.digest.clone()));
-        let question = question.id.clone();
+        let Some(decision) = self.read_answer(prompt).await? else { return Ok(()) };
+        if decision == Decision::Deny {
+            return self.decide(question, decision, None, None).await;
+        }
+        for _ in 0..FORM_TRIES {
+            let mut values = Map::new();
+            for field in &asked.fields {
+                let prompt = format!("  {}\n  {} > ", form::describe(field), field.name);
+                let Some(line) = self.read_line(prompt).await? else { return Ok(()) };
+                values.extend(form::value_of(field, &line).map(|it| (field.name.clone(), it)));
+            }
+            match asked.complete(Some(&Value::Object(values))) {
+                Ok(values) => {
+                    return self.decide(question, Decision::Allow, None, Some(values)).await;
+                }
+                Err(wrong) => {
+                    let args = [("mismatches", form::describe_mismatches(&wrong).into())];
+                    self.terminal.say(&fill(self.lang, "watch-answer-does-not-fit", &args));
+                }
+            }
+        }
+        self.decide(question, Decision::Deny, None, None).await
+    }
+
+    /// Reads a yes or no. `None` after Ctrl-C, which cancels the turn.
+    async fn read_answer(&mut self, prompt: &'static str) -> Result<Option<Decision>, Fault> {
+        let line = self.read_line(localize(self.lang, prompt).to_owned()).await?;
+        Ok(line.map(|line| match line.trim().eq_ignore_ascii_case("y") {
+            true => Decision::Allow,
+            false => Decision::Deny,
+        }))
+    }
+
+    /// Reads a line. `None` after Ctrl-C, which cancels the turn.
+    async fn read_line(&mut self, prompt: String) -> Result<Option<String>, Fault> {
+        let line = tokio::select! {
+            biased;
+            _ = tokio::signal::ctrl_c() => None,
+            line = read_line(prompt) => Some(line),
+        };
+        if line.is_none() {
+            self.terminal.say("");
+            self.cancel().await?;
+        }
+        Ok(line)
+    }
+
+    async fn decide(
+        &self,
+        question: &Question,
+        decision: Decision,
+        note: Option<String>,
+        arguments: Option<Value>,
+    ) -> Result<(), Fault> {
+        let (question, digest) = (question.id.clone(), Some(question.digest.clone()));
         let ask = CommandBody::Decide { question, decision, note, arguments, digest };
         let command = self.runtime.command("terminal", ask);
         self.runtime.submit(self.session, command).await.map(drop)
     }
 }
 
-/// Reads a line on a thread that is never joined, so that Ctrl-C does not have to wait for Enter.
-async fn read_answer(prompt: &'static str) -> Decision {
+/// How often a form is asked for again after an answer that does not fit.
+const FORM_TRIES: u32 = 5;
+
+/// Reads a line on a thread that is never joined, so that Ctrl-C does not have to wait for Enter. A read that fails is
+/// an empty line.
+async fn read_line(prompt: String) -> String {
     let (answer, answered) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
         let mut stderr = io::stderr().lock();
@@ -246,12 +320,11 @@ async fn read_answer(prompt: &'static str) -> Decision {
         let mut line = String::new();
         // Releases stderr before the read blocks, so that other threads can write to it.
         drop(stderr);
-        let decision = match written.and_then(|()| io::stdin().lock().read_line(&mut line)) {
-            Ok(_) if line.trim().eq_ignore_ascii_case("y") => Decision::Allow,
-            _ => Decision::Deny,
-        };
+        if written.and_then(|()| io::stdin().lock().read_line(&mut line)).is_err() {
+            line.clear();
+        }
         // The receiver is gone after an interrupt.
-        let _ = answer.send(decision);
+        let _ = answer.send(line);
     });
-    answered.await.unwrap_or(Decision::Deny)
+    answered.await.unwrap_or_default()
 }

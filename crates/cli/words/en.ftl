@@ -67,6 +67,9 @@ chat-try = try
 chat-try-2 = try
 chat-type-a-message = type a message
 chat-withdrawn = withdrawn
+chat-y-answer-n-decline = [y] answer  [n] decline  [Esc] stop
+chat-y-opened-n-decline = [y] I have opened it  [n] decline  [Esc] stop
+chat-one-value-a-line = One value a line, as name: value. Enter sends, Alt-Enter breaks the line, Esc goes back
 chat-y-yes-n-no-w-no = [y] yes  [n] no  [w] no, with a note  [Esc] stop
 chat-yes = yes
 
@@ -200,6 +203,8 @@ doctor-models = models
 doctor-permission = permission
 doctor-tool_server = tool server
 
+form-address = { $server } asks you to open an address at { $host }: { $message } ({ $url })
+form-question = { $server } asks: { $message }
 transcript-timer-set = timer set:
 transcript-next-at = next at
 transcript-timer-cancelled = timer cancelled:
@@ -486,4 +491,8 @@ watch-allow-call = allow call?
 watch-denied-there-is-no-terminal-to = {"  "}Denied: there is no terminal to ask on. To allow such calls: `--permission auto`
 watch-for-details = For details:
 watch-nobody-could-be-asked = { $calls } needed approval and nobody could be asked, so the task may be incomplete. To allow such calls: --permission auto
+watch-answer-does-not-fit = {"  "}The answer does not fit: { $mismatches }
+watch-declined-there-is-no-terminal = {"  "}Declined: there is no terminal to ask on.
+watch-opened-y-yes-n-no = {"  "}Opened? [y] yes  [n] decline >{" "}
+watch-fill-in-y-yes-n-no = {"  "}Answer? [y] yes  [n] decline >{" "}
 watch-y-yes-n-no = {"  "}[y] yes  [n] no >{" "}

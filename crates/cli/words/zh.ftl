@@ -67,6 +67,9 @@ chat-try = 重试
 chat-try-2 = 尝试
 chat-type-a-message = 输入消息
 chat-withdrawn = 已撤回
+chat-y-answer-n-decline = [y] 回答  [n] 拒绝回答  [Esc] 停止
+chat-y-opened-n-decline = [y] 我已打开  [n] 拒绝  [Esc] 停止
+chat-one-value-a-line = 每行一个值，写作 名称: 值。Enter 提交，Alt-Enter 换行，Esc 返回
 chat-y-yes-n-no-w-no = [y] 允许  [n] 拒绝  [w] 拒绝并附言  [Esc] 停止
 chat-yes = 允许
 
@@ -144,6 +147,8 @@ doctor-models = 模型
 doctor-permission = 权限
 doctor-tool_server = 工具服务器
 
+form-address = { $server } 请你打开 { $host } 上的一个地址：{ $message }（{ $url }）
+form-question = { $server } 询问：{ $message }
 transcript-timer-set = 已设置定时器：
 transcript-next-at = 下次触发
 transcript-timer-cancelled = 已取消定时器：
@@ -422,4 +427,8 @@ watch-allow-call = 是否允许执行？
 watch-denied-there-is-no-terminal-to = {"  "}已拒绝：没有可供询问的终端。要允许此类调用：`--permission auto`
 watch-for-details = 详细说明：
 watch-nobody-could-be-asked = { $calls }需要批准但无人可问，任务可能没有完成。要允许此类调用：--permission auto
+watch-answer-does-not-fit = {"  "}回答不符合要求：{ $mismatches }
+watch-declined-there-is-no-terminal = {"  "}已拒绝回答：没有可供询问的终端。
+watch-opened-y-yes-n-no = {"  "}已打开？[y] 是  [n] 拒绝 >{" "}
+watch-fill-in-y-yes-n-no = {"  "}回答？[y] 是  [n] 拒绝 >{" "}
 watch-y-yes-n-no = {"  "}[y] 允许  [n] 拒绝 >{" "}

@@ -20,8 +20,9 @@ pub use fold::{ActivityFold, TurnContext};
 
 use crate::{
     event::{
-        CommandId, Decision, Origin, QuestionId, ReconcileVerdict, Scope, Seq, SessionEnd,
-        SessionId, Settings, Settlement, Stage, StopReason, Task, TaskEnd, TaskId, TurnNumber,
+        CommandId, Decision, Origin, QuestionId, QuestionPurpose, ReconcileVerdict, Scope, Seq,
+        SessionEnd, SessionId, Settings, Settlement, Stage, StopReason, Task, TaskEnd, TaskId,
+        TurnNumber,
     },
     fallback::ModelChangeReason,
     fault::{Fault, Kind, Operation},
@@ -244,6 +245,7 @@ pub struct QuestionDetails<'a> {
     pub arguments: &'a Value,
     pub digest: &'a str,
     pub reason: &'a str,
+    pub purpose: QuestionPurpose,
     pub expires_at: Timestamp,
 }
 

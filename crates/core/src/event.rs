@@ -32,7 +32,8 @@ pub use bodies::{CallStart, ChildLink, Compaction, LostObserver};
 pub use command::{Answer, Command, CommandBody, Decision};
 pub use ids::{CommandId, Epoch, QuestionId, Seq, SessionId, TaskId, TurnNumber};
 pub use parts::{
-    ReconcileVerdict, Scope, SessionEnd, Settlement, Stage, StopReason, Task, TaskEnd,
+    QuestionPurpose, ReconcileVerdict, Scope, SessionEnd, Settlement, Stage, StopReason, Task,
+    TaskEnd,
 };
 pub use record::{Entry, Record};
 pub use settings::{Origin, Settings, Thinking, engine_of};
@@ -272,7 +273,8 @@ pub enum Event {
     HistoryCompacted(Compaction),
 
     // ── calls ──
-    /// A call waits for a person's decision.
+    /// A call waits for a person: for a permission before it starts, or for input while it runs. The arguments of a
+    /// question for input are an [`crate::elicitation::Elicitation`].
     QuestionAsked {
         /// Unique in its session; the decision refers to it.
         question: QuestionId,
@@ -291,6 +293,9 @@ pub enum Event {
         idempotent: bool,
         /// Why the call needs a decision: a rule, a hook or a policy.
         reason: String,
+        /// Whether the call waits for a permission, or asks for input while it runs.
+        #[serde(default, skip_serializing_if = "QuestionPurpose::is_permission")]
+        purpose: QuestionPurpose,
         /// The time at which an unanswered question counts as denied.
         expires_at: Timestamp,
     },

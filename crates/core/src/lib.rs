@@ -6,6 +6,7 @@
 
 pub mod activity;
 pub mod brake;
+pub mod elicitation;
 pub mod engine;
 pub mod event;
 pub mod fallback;

@@ -9,6 +9,7 @@ mod doubts;
 mod files;
 mod models;
 mod pairs;
+mod questions;
 mod retry;
 mod state;
 mod turn;
@@ -43,6 +44,7 @@ pub use doubts::{Doubt, Doubts, SettledDoubt};
 pub use files::SeenFiles;
 pub use models::TurnModels;
 pub use pairs::{estimate_tokens, question, unpaired};
+pub use questions::{CallQuestion, OpenQuestion};
 pub use state::SessionState;
 pub use turn::{OngoingFailure, Phase, Turn, TurnWait};
 
@@ -355,6 +357,7 @@ impl Session {
                     written: arguments.clone(),
                     state: CallState::Requested { approved: None },
                     remote: None,
+                    questions: Vec::new(),
                 }),
                 _ => None,
             })

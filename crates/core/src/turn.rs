@@ -14,6 +14,7 @@
 mod calls;
 mod command;
 mod doubts;
+mod elicitation;
 mod fallback;
 mod model;
 mod remote;
@@ -172,6 +173,11 @@ impl<'a> Stepper<'a> {
             Input::RecordOnly { turn, event } => {
                 if turn == 0 || self.is_current(turn) {
                     self.emit(event);
+                }
+            }
+            Input::InputNeeded { turn, call, attempt, elicitation, digest } => {
+                if self.is_current(turn) {
+                    self.input_needed(call, attempt, &elicitation, digest);
                 }
             }
             Input::ToolCallEnded { turn, call, attempt, outcome } => {

@@ -17,7 +17,7 @@ use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer};
 
-use crate::name;
+use crate::{name, sampling::SamplingMode};
 
 /// The settings of one MCP server.
 #[derive(Clone, Debug, Deserialize)]
@@ -55,6 +55,9 @@ pub struct McpServerConfig {
     /// The largest number of concurrent calls. A cancelled call counts until the server is notified.
     #[serde(default = "calls")]
     pub calls: usize,
+    /// Whether the server may ask for texts of the session's model; off by default.
+    #[serde(default)]
+    pub sampling: SamplingMode,
     /// How to find out what became of an interrupted call, by the server's own name of its tool.
     #[serde(default)]
     pub reconcile: BTreeMap<String, ReconcileRule>,
@@ -234,6 +237,7 @@ impl McpServerConfig {
             timeouts: Timeouts::default(),
             reconnect: patient(),
             calls: calls(),
+            sampling: SamplingMode::Off,
             reconcile: BTreeMap::new(),
             whole_results: false,
             required: false,

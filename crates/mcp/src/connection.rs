@@ -21,7 +21,6 @@ use rmcp::{
         streamable_http_client::StreamableHttpClientTransportConfig,
     },
 };
-use serde_json::Value;
 use tokio::sync::{Mutex, Notify, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -30,9 +29,11 @@ use crate::{
     era::{Era, ObservedTransport, Opening, ProbeProgress},
     error::{FaultContext, ServerError},
     host::{Host, ProgressGuard, ProgressRouter},
-    input,
+    input::InputCheckpoint,
     pending::{AbandonedCall, PendingCall, forget},
     process::{ConnectionContext, ProcessExit, ServerProcess},
+    router::CallRouter,
+    server::ServerShared,
     sse, stdio,
     subscription::ResourceSubscription,
     web::{self, BoundedHttpClient},
@@ -43,7 +44,7 @@ const TOOLS_MAX: usize = 1_000;
 const PAGES_MAX: usize = 200;
 
 /// How often a server may ask for input in one call.
-const INPUT_ROUNDS_MAX: usize = 10;
+const INPUT_ROUNDS_MAX: u32 = 10;
 
 /// How long closing the session with an HTTP server may take.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -55,6 +56,16 @@ pub(crate) enum CallAnswer {
     Done(CallToolResult),
     /// The server finishes the call later.
     Task(Task),
+}
+
+/// A call to make.
+#[derive(Debug)]
+pub(crate) struct CallRequest<'a> {
+    /// The server's own name of the tool.
+    pub(crate) tool: &'a str,
+    pub(crate) arguments: Option<JsonObject>,
+    /// The questions with which the server ended an earlier attempt; absent for a call that begins.
+    pub(crate) waiting: Option<InputCheckpoint>,
 }
 
 /// A way to begin that failed, and the way to try next.
@@ -85,6 +96,8 @@ pub(crate) struct ServerConnection {
     /// Notified when a call failed in a way that casts doubt on the connection.
     pub(crate) doubt: Notify,
     progress: Arc<ProgressRouter>,
+    /// The running calls, for what the server asks in the middle of one.
+    router: Arc<CallRouter>,
     call_permits: Arc<Semaphore>,
     calls: usize,
     unwanted: mpsc::Sender<AbandonedCall>,
@@ -175,7 +188,8 @@ impl ServerConnection {
             bytes_max,
             clock,
         );
-        match Self::begin(config, connection_context, wire, opening, Some(process.clone())).await {
+        let parts = (Some(process.clone()), Arc::default());
+        match Self::begin(config, connection_context, wire, opening, parts).await {
             Ok(connection) => Ok(connection),
             Err((server_error, is_unanswered)) => {
                 let next = opening.after(&server_error, &config.transport, is_unanswered);
@@ -208,8 +222,9 @@ impl ServerConnection {
         let mut again = FixedInterval::default();
         (again.max_times, again.duration) = (Some(3), Duration::from_millis(250));
         options.retry_config = Arc::new(again);
+        let router = Arc::clone(&web.router);
         let wire = StreamableHttpClientTransport::with_client(web, options);
-        Self::begin(config, connection_context, wire, opening, None).await
+        Self::begin(config, connection_context, wire, opening, (None, router)).await
     }
 
     async fn of_events(
@@ -222,7 +237,7 @@ impl ServerConnection {
         let stream = sse::SseTransport::open(web, url, headers);
         let wire = in_time(config, connection_context, stream).await.map_err(answered)?;
         let wire = wire.map_err(|error| answered(ServerError::Wire(Box::new(error))))?;
-        Self::begin(config, connection_context, wire, opening, None).await
+        Self::begin(config, connection_context, wire, opening, (None, Arc::default())).await
     }
 
     /// Begins the connection. An error comes with whether a probe stayed without an answer.
@@ -231,12 +246,13 @@ impl ServerConnection {
         connection_context: &ConnectionContext,
         wire: T,
         opening: Opening,
-        process: Option<Arc<ServerProcess>>,
+        (process, router): (Option<Arc<ServerProcess>>, Arc<CallRouter>),
     ) -> Result<Self, (ServerError, bool)> {
         let host = Host::new(
             config,
             connection_context.scrubber.clone(),
             connection_context.changes.clone(),
+            router.clone(),
         );
         let (changed, progress) = (host.changed.clone(), host.progress.clone());
         let closed = CancellationToken::new();
@@ -268,6 +284,7 @@ impl ServerConnection {
             changed,
             doubt: Notify::new(),
             progress,
+            router,
             call_permits: Arc::new(Semaphore::new(config.calls)),
             calls: config.calls,
             unwanted,
@@ -334,43 +351,54 @@ impl ServerConnection {
     /// Calls a tool. Returns `None` if the call was cancelled.
     pub(crate) async fn call(
         &self,
-        tool: &str,
-        arguments: Option<JsonObject>,
-        roots: &Value,
+        request: CallRequest<'_>,
+        shared: &ServerShared,
         context: &CallContext,
     ) -> Result<Option<CallAnswer>, ServerError> {
         tokio::select! {
             biased;
-            answer = self.ask(tool, arguments, roots, context) => answer.map(Some),
+            answer = self.ask(request, shared, context) => answer,
             () = self.closed.cancelled() => Err(ServerError::Lost),
             () = context.cancel.cancelled() => Ok(None),
         }
     }
 
-    /// Makes the call, and repeats it with answers while the server asks for input.
+    /// Makes the call, and repeats it with answers while the server asks for input. Returns `None` if it was cancelled
+    /// while it waited for an answer.
     async fn ask(
         &self,
-        tool: &str,
-        arguments: Option<JsonObject>,
-        roots: &Value,
+        request: CallRequest<'_>,
+        shared: &ServerShared,
         context: &CallContext,
-    ) -> Result<CallAnswer, ServerError> {
+    ) -> Result<Option<CallAnswer>, ServerError> {
+        let CallRequest { tool, arguments, mut waiting } = request;
         let mut params = CallToolRequestParams::new(tool.to_owned());
         params.arguments = arguments;
-        for _ in 0..INPUT_ROUNDS_MAX {
+        let _routed = self.router.enter(&shared.name, context);
+        loop {
+            let round = waiting.as_ref().map_or(0, |waiting| waiting.round);
+            if round > INPUT_ROUNDS_MAX {
+                return Err(ServerError::Unsupported("the server asks for input again and again"));
+            }
+            if let Some(waiting) = waiting.take() {
+                let Some(answers) = waiting.answer(shared, context).await? else {
+                    return Ok(None);
+                };
+                params.input_responses = Some(answers);
+                params.request_state = waiting.state;
+            }
             let needed = match self.ask_once(params.clone(), context).await? {
-                ServerResult::CallToolResult(result) => return Ok(CallAnswer::Done(result)),
+                ServerResult::CallToolResult(result) => return Ok(Some(CallAnswer::Done(result))),
                 ServerResult::CreateTaskResult(created) => {
-                    return Ok(CallAnswer::Task(created.task));
+                    return Ok(Some(CallAnswer::Task(created.task)));
                 }
                 ServerResult::InputRequiredResult(needed) => needed,
                 _ => return Err(ServerError::Unclear("a result that is not one of a tool".into())),
             };
             let requests = needed.input_requests.unwrap_or_default();
-            params.input_responses = Some(input::answer(&requests, roots, context)?);
-            params.request_state = needed.request_state;
+            let state = needed.request_state;
+            waiting = Some(InputCheckpoint::new(tool, round + 1, requests, state)?);
         }
-        Err(ServerError::Unsupported("the server asks for input again and again"))
     }
 
     async fn ask_once(
@@ -483,7 +511,7 @@ fn last_words(fault: Fault, process: &ServerProcess) -> Fault {
 }
 
 /// The field of a request's `_meta` with the idempotency key of the call, equal for all attempts.
-const KEY_FIELD: &str = "budao/idempotencyKey";
+pub(crate) const KEY_FIELD: &str = "budao/idempotencyKey";
 
 /// The metadata of a call: its trace and its key.
 fn meta(context: &CallContext) -> RequestMetaObject {
@@ -509,7 +537,7 @@ fn reach(
     let client = client.map_err(|error| ServerError::Wire(Box::new(error)))?;
     let login = config.login_url().map(|_| connection_context.token_source.clone());
     let bytes_max = connection_context.limits.frame_bytes_hard;
-    Ok((BoundedHttpClient { client, bytes_max, login }, url, headers))
+    Ok((BoundedHttpClient { client, bytes_max, login, router: Arc::default() }, url, headers))
 }
 
 /// The context for faults that occur while a server starts.

@@ -1,7 +1,8 @@
 //! The client's side of the protocol: its capabilities, and its handling of requests and notifications.
 //!
-//! Sampling and elicitation are not offered: the client refuses the one and declines the other. Configured directories
-//! are reported as roots. Notifications about tools, resources, progress and log lines are handled.
+//! A question of a server goes to the person behind the call that it belongs to. Texts of a model are refused unless
+//! the configuration allows them. Configured directories are reported as roots. Notifications about tools, resources,
+//! progress and log lines are handled.
 #![expect(
     deprecated,
     reason = "servers of today still ask for roots, and we tell them if configured"
@@ -19,16 +20,23 @@ use rmcp::{
     ClientHandler, ErrorData, RoleClient,
     model::{
         ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult,
-        ElicitRequestParams, ElicitResult, ElicitationAction, ErrorCode, Implementation,
+        CustomRequest, CustomResult, ElicitRequestParams, ElicitResult, ElicitationAction,
+        ElicitationCapability, ErrorCode, FormElicitationCapability, Implementation,
         ListRootsResult, LoggingMessageNotificationParam, ProgressNotificationParam, ProgressToken,
         ProtocolVersion, ResourceUpdatedNotificationParam, Root, RootsCapabilities,
-        TASKS_EXTENSION_ID,
+        SamplingCapability, TASKS_EXTENSION_ID, UrlElicitationCapability,
     },
     service::{NotificationContext, RequestContext},
 };
 use tokio::sync::{Notify, broadcast};
 
-use crate::{config::McpServerConfig, error::bounded, resources::ResourceChange};
+use crate::{
+    config::McpServerConfig,
+    error::{ServerError, bounded},
+    resources::ResourceChange,
+    router::CallRouter,
+    sampling::{self, SamplingMode},
+};
 
 /// The client's handler for one server.
 #[derive(Debug)]
@@ -40,6 +48,8 @@ pub(crate) struct Host {
     pub(crate) changed: Arc<Notify>,
     changes: broadcast::Sender<ResourceChange>,
     pub(crate) progress: Arc<ProgressRouter>,
+    sampling: SamplingMode,
+    router: Arc<CallRouter>,
 }
 
 /// Routes progress notifications to the running calls.
@@ -99,6 +109,7 @@ impl Host {
         config: &McpServerConfig,
         scrubber: Scrubber,
         changes: broadcast::Sender<ResourceChange>,
+        router: Arc<CallRouter>,
     ) -> Self {
         Self {
             server: config.name.as_str().into(),
@@ -107,6 +118,25 @@ impl Host {
             changed: Arc::default(),
             changes,
             progress: Arc::default(),
+            sampling: config.sampling,
+            router,
+        }
+    }
+
+    /// Puts a question to the person behind its call. Declined if it is not certain which call it belongs to.
+    async fn elicit(
+        &self,
+        params: &serde_json::Value,
+        context: &RequestContext<RoleClient>,
+    ) -> ElicitResult {
+        let Some(call) = self.router.call_of(&context.id) else {
+            tracing::warn!(server = %self.server, "declined a question that belongs to no certain call");
+            return ElicitResult::new(ElicitationAction::Decline);
+        };
+        tokio::select! {
+            biased;
+            () = context.ct.cancelled() => ElicitResult::new(ElicitationAction::Cancel),
+            answer = call.elicit(params) => answer,
         }
     }
 
@@ -123,6 +153,12 @@ impl ClientHandler for Host {
         if !self.roots.is_empty() {
             capabilities.roots = Some(RootsCapabilities::default());
         }
+        let form = FormElicitationCapability::new();
+        let elicitation = ElicitationCapability::new().with_form(form);
+        capabilities.elicitation = Some(elicitation.with_url(UrlElicitationCapability::new()));
+        if self.sampling != SamplingMode::Off {
+            capabilities.sampling = Some(SamplingCapability::default());
+        }
         let program = Implementation::new("budao", env!("CARGO_PKG_VERSION"));
         // The version of the handshake; a server without one gets its version with every request.
         ClientConfig::new(capabilities, program)
@@ -131,18 +167,48 @@ impl ClientHandler for Host {
 
     async fn create_message(
         &self,
-        _params: CreateMessageRequestParams,
-        _context: RequestContext<RoleClient>,
+        params: CreateMessageRequestParams,
+        context: RequestContext<RoleClient>,
     ) -> Result<CreateMessageResult, ErrorData> {
-        Err(Self::unsupported("sampling"))
+        let call = self.router.call_of(&context.id);
+        let (Some(call), true) = (call, self.sampling != SamplingMode::Off) else {
+            return Err(Self::unsupported("sampling"));
+        };
+        let place = format!("request {}", context.id);
+        let sampled = sampling::sample(&self.server, self.sampling, &params, &place, &call.context);
+        tokio::select! {
+            biased;
+            () = context.ct.cancelled() => Err(Self::unsupported("a cancelled request")),
+            sampled = sampled => sampled.map_err(|error| match error {
+                ServerError::Refused(refused) => refused,
+                ServerError::Unsupported(reason) => ErrorData::invalid_params(reason, None),
+                // The fault may have names that are not for the server.
+                _ => ErrorData::internal_error("the model did not answer", None),
+            }),
+        }
     }
 
     async fn create_elicitation(
         &self,
-        _params: ElicitRequestParams,
-        _context: RequestContext<RoleClient>,
+        params: ElicitRequestParams,
+        context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        Ok(ElicitResult::new(ElicitationAction::Decline))
+        let params = serde_json::to_value(&params).unwrap_or_default();
+        Ok(self.elicit(&params, &context).await)
+    }
+
+    /// A question whose schema the protocol crate cannot read arrives here.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        context: RequestContext<RoleClient>,
+    ) -> Result<CustomResult, ErrorData> {
+        if request.method != "elicitation/create" {
+            return Err(Self::unsupported("this request"));
+        }
+        let params = request.params.unwrap_or_default();
+        let answer = self.elicit(&params, &context).await;
+        Ok(CustomResult::new(serde_json::to_value(answer).unwrap_or_default()))
     }
 
     async fn list_roots(

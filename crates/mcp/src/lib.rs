@@ -9,9 +9,11 @@
 
 mod answer;
 mod auth;
+mod catalog_tools;
 mod client_file;
 mod config;
 mod connection;
+mod elicit;
 mod era;
 mod error;
 mod host;
@@ -23,7 +25,10 @@ mod pending;
 #[doc(hidden)]
 pub mod probe;
 mod process;
+mod prompts;
 mod resources;
+mod router;
+mod sampling;
 mod server;
 mod servers;
 mod sse;
@@ -43,6 +48,7 @@ pub use era::Era;
 pub use name::of as tool_name;
 pub use process::ProcessVariables;
 pub use resources::{ResourceChange, ResourcePage};
+pub use sampling::SamplingMode;
 pub use server::{ServerHandle, ServerInfo, ServerState};
 pub use servers::{ServerEnvironment, ServerSet};
 pub use store::ServerStore;

@@ -40,12 +40,13 @@ impl Default for OfferedTools {
     }
 }
 
-/// Selects the tools that the configuration admits and the toolbox accepts.
+/// Selects the tools that the configuration admits and the toolbox accepts. Two facts about the server decide how its
+/// calls go on after a crash.
 pub(crate) fn select(
     config: &McpServerConfig,
     shared: &Arc<ServerShared>,
     listed: Vec<rmcp::model::Tool>,
-    has_tasks: bool,
+    (has_tasks, is_stateless): (bool, bool),
 ) -> OfferedTools {
     let (mut rules, refused) = usable_rules(config, &listed);
     let mut offered = OfferedTools { refused, ..OfferedTools::default() };
@@ -65,6 +66,7 @@ pub(crate) fn select(
             reconcile: rules.remove(&server_tool_name),
             changed: is_changed.then(|| digest.clone()),
             has_tasks,
+            is_stateless,
         };
         let tool: Arc<dyn Tool> = Arc::new(McpTool::new(tool, config, details, shared.clone()));
         let name = tool.spec().name.clone();

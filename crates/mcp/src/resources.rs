@@ -18,7 +18,7 @@ use crate::{
     connection::ServerConnection,
     era::Era,
     error::{FaultContext, ServerError},
-    server::ServerHandle,
+    server::{ServerHandle, ServerShared},
 };
 
 /// Capacity of the change channel; a slower receiver loses the oldest changes.
@@ -64,6 +64,37 @@ impl ServerHandle {
         cursor: Option<String>,
         limit: Duration,
     ) -> Result<ResourcePage, Fault> {
+        self.shared.resources(cursor, limit).await
+    }
+
+    /// Reads a resource. Returns its parts in the protocol's JSON.
+    ///
+    /// # Errors
+    /// If the server is down, does not have the resource, or does not answer within `limit`.
+    pub async fn read_resource(&self, uri: &str, limit: Duration) -> Result<Vec<Value>, Fault> {
+        self.shared.read_resource(uri, limit).await
+    }
+
+    /// Asks the server to report changes of a resource. Does nothing if the server does not support subscriptions.
+    ///
+    /// # Errors
+    /// If the server is down, has no resources, or does not answer within `limit`.
+    pub async fn follow_resource(&self, uri: &str, limit: Duration) -> Result<(), Fault> {
+        self.shared.follow_resource(uri, limit).await
+    }
+}
+
+impl ServerShared {
+    /// Whether the connected server has resources.
+    pub(crate) fn has_resources(&self) -> bool {
+        self.connection().is_some_and(|connection| connection.resources().is_some())
+    }
+
+    pub(crate) async fn resources(
+        &self,
+        cursor: Option<String>,
+        limit: Duration,
+    ) -> Result<ResourcePage, Fault> {
         let connection = self.reading()?;
         let request = async {
             let params = PaginatedRequestParams::default().with_cursor(cursor);
@@ -75,11 +106,11 @@ impl ServerHandle {
         self.with_time_limit(&connection, limit, request).await
     }
 
-    /// Reads a resource. Returns its parts in the protocol's JSON.
-    ///
-    /// # Errors
-    /// If the server is down, does not have the resource, or does not answer within `limit`.
-    pub async fn read_resource(&self, uri: &str, limit: Duration) -> Result<Vec<Value>, Fault> {
+    pub(crate) async fn read_resource(
+        &self,
+        uri: &str,
+        limit: Duration,
+    ) -> Result<Vec<Value>, Fault> {
         let connection = self.reading()?;
         let request = async {
             let params = ReadResourceRequestParams::new(uri);
@@ -98,11 +129,7 @@ impl ServerHandle {
             .map_err(|fault| fault.with(Fact::Uri, uri.to_owned()))
     }
 
-    /// Asks the server to report changes of a resource. Does nothing if the server does not support subscriptions.
-    ///
-    /// # Errors
-    /// If the server is down, has no resources, or does not answer within `limit`.
-    pub async fn follow_resource(&self, uri: &str, limit: Duration) -> Result<(), Fault> {
+    async fn follow_resource(&self, uri: &str, limit: Duration) -> Result<(), Fault> {
         let connection = self.reading()?;
         if connection.resources().is_none_or(|able| able.subscribe != Some(true)) {
             return Ok(());
@@ -110,7 +137,7 @@ impl ServerHandle {
         if connection.era == Era::Stateless {
             return match connection.subscription.add(uri) {
                 true => Ok(()),
-                false => Err(FaultContext::bare(&self.shared.name, Operation::ReadDocument)
+                false => Err(FaultContext::bare(&self.name, Operation::ReadDocument)
                     .fault(Kind::LimitReached)
                     .with(Fact::LimitName, "mcp.resources")),
             };
@@ -120,21 +147,26 @@ impl ServerHandle {
         self.with_time_limit(&connection, limit, request).await
     }
 
+    /// The connection, or a fault if the server is down.
+    pub(crate) fn connected(&self) -> Result<Arc<ServerConnection>, Fault> {
+        let fault_context = FaultContext::bare(&self.name, Operation::ReadDocument);
+        self.connection().ok_or_else(|| ServerError::Down.fault(&fault_context))
+    }
+
     /// The connection, or a fault if the server is down or has no resources.
     fn reading(&self) -> Result<Arc<ServerConnection>, Fault> {
-        let fault_context = FaultContext::bare(&self.shared.name, Operation::ReadDocument);
-        let connection =
-            self.shared.connection().ok_or_else(|| ServerError::Down.fault(&fault_context))?;
+        let fault_context = FaultContext::bare(&self.name, Operation::ReadDocument);
+        let connection = self.connected()?;
         if connection.resources().is_none() {
             return Err(fault_context
                 .fault(Kind::CapabilityUnsupported)
                 .with(Fact::Capability, "resources")
-                .via("mcp_server", &*self.shared.name));
+                .via("mcp_server", &*self.name));
         }
         Ok(connection)
     }
 
-    async fn with_time_limit<T>(
+    pub(crate) async fn with_time_limit<T>(
         &self,
         connection: &ServerConnection,
         limit: Duration,
@@ -144,10 +176,10 @@ impl ServerHandle {
             biased;
             answer = request => answer,
             () = connection.closed.cancelled() => Err(ServerError::Lost),
-            () = self.shared.world.clock.sleep(limit) => Err(ServerError::TimedOut(limit)),
+            () = self.world.clock.sleep(limit) => Err(ServerError::TimedOut(limit)),
         };
-        let fault_context = FaultContext::bare(&self.shared.name, Operation::ReadDocument);
-        answer.map_err(|error| error.fault(&fault_context).scrub(&self.shared.scrubber))
+        let fault_context = FaultContext::bare(&self.name, Operation::ReadDocument);
+        answer.map_err(|error| error.fault(&fault_context).scrub(&self.scrubber))
     }
 }
 

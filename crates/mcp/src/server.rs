@@ -4,6 +4,7 @@
 //! change. A server that is down has no tools; calls to tools obtained earlier fail at once.
 
 use std::{
+    collections::BTreeSet,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -30,6 +31,7 @@ use crate::{
     offer::{self, OfferedTools},
     process::{ConnectionContext, ProcessVariables},
     resources::{CHANGES_MAX, ResourceChange},
+    sampling::SamplingMode,
     servers::ServerEnvironment,
     store::{self, ServerStore},
     subscription,
@@ -90,6 +92,10 @@ pub(crate) struct ServerShared {
     store_key: String,
     /// The answer to a question for roots.
     roots: serde_json::Value,
+    /// Whether the server may ask for texts of the session's model.
+    pub(crate) sampling: SamplingMode,
+    /// The ids of the tasks that calls of this process follow.
+    pub(crate) tasks: Mutex<BTreeSet<String>>,
 }
 
 #[derive(Debug, Default)]
@@ -152,6 +158,8 @@ impl ServerHandle {
             store: store.clone(),
             store_key: store::key(&config),
             roots: host::roots_answer(&config),
+            sampling: config.sampling,
+            tasks: Mutex::default(),
         });
         let stop = CancellationToken::new();
         let connection_context = ConnectionContext {
@@ -501,8 +509,8 @@ impl ServerSupervisor {
             listed = connection.list(limit) => listed?,
             () = self.connection_context.world.clock.sleep(limit) => return Err(ServerError::TimedOut(limit)),
         };
-        let has_tasks = connection.has_tasks();
-        let to_offer = offer::select(&self.config, &self.shared, listed, has_tasks);
+        let facts = (connection.has_tasks(), connection.era == Era::Stateless);
+        let to_offer = offer::select(&self.config, &self.shared, listed, facts);
         let count = to_offer.tools.len();
         tracing::debug!(server = %self.shared.name, tools = count, "tools listed");
         self.shared.publish(Some(connection.clone()), to_offer);

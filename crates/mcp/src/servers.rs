@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::{
     auth::LoginStore,
+    catalog_tools,
     config::McpServerConfig,
     process::ProcessVariables,
     server::{ServerHandle, ServerState},
@@ -166,7 +167,12 @@ impl ServerSet {
     /// `base` is never replaced.
     #[must_use]
     pub fn add_to(&self, base: &Toolbox) -> Toolbox {
-        let toolboxes: Vec<Toolbox> = self.servers.iter().map(ServerHandle::toolbox).collect();
+        let mut toolboxes: Vec<Toolbox> = self.servers.iter().map(ServerHandle::toolbox).collect();
+        let shared: Vec<_> = self.servers.iter().map(|server| server.shared.clone()).collect();
+        match Toolbox::builder().build().with_all(catalog_tools::tools(&shared)) {
+            Ok(catalog) => toolboxes.push(catalog),
+            Err(fault) => tracing::warn!(%fault, "leaving out the tools for resources"),
+        }
         let toolbox = base.merge(&toolboxes);
         match self.instructions() {
             Some(text) => toolbox.with_instructions(&text),

@@ -3,7 +3,7 @@
 //! The id is durable before the first question. A later attempt of the call, also in another process, finds it and asks
 //! on; it never makes the call a second time. A lost connection does not end a task.
 
-use std::time::Duration;
+use std::{sync::PoisonError, time::Duration};
 
 use budao_core::fault::Operation;
 use budao_tools::CallContext;
@@ -77,6 +77,25 @@ impl TaskCheckpoint {
     }
 }
 
+/// Keeps the id of a followed task. No other call may follow it: its result may belong to another session.
+struct TaskGuard<'a>(&'a ServerShared, &'a str);
+
+impl<'a> TaskGuard<'a> {
+    fn enter(shared: &'a ServerShared, task: &'a str) -> Result<Self, ServerError> {
+        let mut tasks = shared.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        match tasks.insert(task.to_owned()) {
+            true => Ok(Self(shared, task)),
+            false => Err(ServerError::Unclear("the id of a task of another call".into())),
+        }
+    }
+}
+
+impl Drop for TaskGuard<'_> {
+    fn drop(&mut self) {
+        self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner).remove(self.1);
+    }
+}
+
 impl TaskFollower<'_> {
     /// Asks for the task until it ends. Returns `None` if the call was stopped.
     pub(crate) async fn follow(
@@ -84,6 +103,7 @@ impl TaskFollower<'_> {
         checkpoint: &TaskCheckpoint,
         first: Option<u64>,
     ) -> Result<Option<CallToolResult>, ServerError> {
+        let _guard = TaskGuard::enter(self.shared, &checkpoint.mcp_task)?;
         let clock = &self.context.world.clock;
         let (mut poll, mut shown) = (interval(first), None);
         loop {
@@ -128,8 +148,15 @@ impl TaskFollower<'_> {
                     return Err(ServerError::Refused(ErrorData::internal_error(text, None)));
                 }
                 TaskPayload::InputRequired { input_requests } => {
-                    let answers =
-                        input::answer(&input_requests, self.shared.roots(), self.context)?;
+                    let answers = input::answer(&input_requests, self.shared, "task", self.context);
+                    let answers = tokio::select! {
+                        biased;
+                        () = self.context.cancel.cancelled() => {
+                            self.stop(checkpoint).await;
+                            return Ok(None);
+                        }
+                        answers = answers => answers?,
+                    };
                     let params = UpdateTaskParams::new(checkpoint.mcp_task.clone(), answers);
                     let request = ClientRequest::UpdateTaskRequest(UpdateTaskRequest::new(params));
                     drop(connection.request(request, QUESTION_MAX).await?);

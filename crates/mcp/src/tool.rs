@@ -14,8 +14,9 @@ use serde_json::Value;
 use crate::{
     answer::{self, ResultForm},
     config::{McpServerConfig, Timeouts},
-    connection::CallAnswer,
+    connection::{CallAnswer, CallRequest},
     error::{FaultContext, ServerError},
+    input::InputCheckpoint,
     name,
     server::ServerShared,
     task::{TaskCheckpoint, TaskFollower},
@@ -42,6 +43,8 @@ pub(crate) struct ToolDetails {
     pub(crate) changed: Option<String>,
     /// Whether the server may finish a call later, as a task.
     pub(crate) has_tasks: bool,
+    /// Whether the server ends a call with questions and goes on when it gets the answers.
+    pub(crate) is_stateless: bool,
 }
 
 impl McpTool {
@@ -94,8 +97,8 @@ impl McpTool {
         let Some(connection) = self.shared.connection() else {
             return Err(answer::plain(ServerError::Down.fault(&fault_context)));
         };
-        let roots = self.shared.roots();
-        let answer = connection.call(&rule.ask, Some(question), roots, context).await;
+        let request = CallRequest { tool: &rule.ask, arguments: Some(question), waiting: None };
+        let answer = connection.call(request, &self.shared, context).await;
         let Some(CallAnswer::Done(result)) =
             answer.map_err(|error| answer::plain(error.fault(&fault_context)))?
         else {
@@ -111,6 +114,7 @@ impl McpTool {
         if let Some(task) = self.earlier_task(context).await {
             return self.follow(&task, None, context).await;
         }
+        let waiting = self.earlier_questions(context).await;
         let Some(connection) = self.shared.connection() else {
             return Err(ServerError::Down.fault(&fault_context));
         };
@@ -118,12 +122,13 @@ impl McpTool {
             Value::Object(map) => Some(map),
             _ => None,
         };
+        let request = CallRequest { tool: &self.server_tool_name, arguments, waiting };
         let limit = self.timeouts.call.unwrap_or(context.limits.tool_deadline);
         let began = context.world.clock.now();
         let answer = tokio::select! {
             biased;
-            answer = connection.call(&self.server_tool_name, arguments, self.shared.roots(), context) => answer,
-            () = context.world.clock.sleep(limit) => Err(ServerError::TimedOut(limit)),
+            answer = connection.call(request, &self.shared, context) => answer,
+            () = context.deadline(limit) => Err(ServerError::TimedOut(limit)),
         };
         match answer {
             Ok(Some(CallAnswer::Done(result))) => Ok(self.result_of(result, context)),
@@ -162,10 +167,18 @@ impl McpTool {
 
     /// The task that an earlier attempt of this call became.
     async fn earlier_task(&self, context: &CallContext) -> Option<TaskCheckpoint> {
-        if context.attempt < 2 || !self.details.has_tasks {
+        if context.attempt < 2 || !self.details.is_stateless {
             return None;
         }
         TaskCheckpoint::find(context, &self.server_tool_name).await
+    }
+
+    /// The questions with which the server ended an earlier attempt of this call.
+    async fn earlier_questions(&self, context: &CallContext) -> Option<InputCheckpoint> {
+        if context.attempt < 2 || !self.details.is_stateless {
+            return None;
+        }
+        InputCheckpoint::find(context, &self.server_tool_name).await
     }
 
     /// Makes a new task durable, then follows it.
@@ -187,7 +200,7 @@ impl McpTool {
         let ended = tokio::select! {
             biased;
             ended = follower.follow(checkpoint, poll) => ended,
-            () = context.world.clock.sleep(limit) => {
+            () = context.deadline(limit) => {
                 follower.stop(checkpoint).await;
                 Err(ServerError::TimedOut(limit))
             }
@@ -233,7 +246,7 @@ impl Tool for McpTool {
     }
 
     fn can_reconcile(&self) -> bool {
-        self.details.reconcile.is_some() || self.details.has_tasks
+        self.details.reconcile.is_some() || self.details.is_stateless
     }
 
     async fn reconcile(
@@ -241,12 +254,12 @@ impl Tool for McpTool {
         arguments: Value,
         context: &CallContext,
     ) -> Result<Reconciliation, Failure> {
-        let task = match self.details.has_tasks {
-            true => TaskCheckpoint::find(context, &self.server_tool_name).await,
-            false => None,
-        };
-        if task.is_some() {
-            return Ok(Reconciliation::StillRuns);
+        if self.details.is_stateless {
+            let tool = &self.server_tool_name;
+            let is_task = TaskCheckpoint::find(context, tool).await.is_some();
+            if is_task || InputCheckpoint::find(context, tool).await.is_some() {
+                return Ok(Reconciliation::StillRuns);
+            }
         }
         let Some(rule) = &self.details.reconcile else { return Ok(Reconciliation::CannotTell) };
         self.ask(rule, &arguments, context).await.map_err(|failure| Failure {

@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use reqwest::{Client, RequestBuilder, Response, Url, redirect};
 use rmcp::{
     model::{
-        ClientJsonRpcMessage, ClientRequest, ErrorData, JsonRpcMessage, RequestId,
+        ClientJsonRpcMessage, ClientRequest, ErrorData, GetMeta, JsonRpcMessage, RequestId,
         ServerJsonRpcMessage,
     },
     transport::streamable_http_client::{
@@ -22,7 +22,9 @@ use sse_stream::{Error as SseError, Sse, SseStream};
 
 use crate::{
     auth::{LoginError, LoginNeed, TokenSource},
+    connection::KEY_FIELD,
     line,
+    router::CallRouter,
 };
 
 const JSON: &str = "application/json";
@@ -157,6 +159,8 @@ pub(crate) struct BoundedHttpClient {
     pub(crate) bytes_max: usize,
     /// The login to the server; `None` if a header of the configuration stands for it.
     pub(crate) login: Option<TokenSource>,
+    /// Learns in the answer to which call a request of the server arrived.
+    pub(crate) router: Arc<CallRouter>,
 }
 
 impl BoundedHttpClient {
@@ -258,6 +262,10 @@ impl BoundedHttpClient {
         }
         if media.starts_with(EVENTS) {
             let events = self.events(response);
+            let events = match call_key(message) {
+                Some(key) => noted(events, self.router.clone(), key).boxed(),
+                None => events,
+            };
             return Ok(StreamableHttpPostResponse::Sse(events, session));
         }
         let is_request = matches!(message, ClientJsonRpcMessage::Request(_));
@@ -273,6 +281,40 @@ impl BoundedHttpClient {
         Ok(StreamableHttpPostResponse::Json(message, session))
     }
 }
+
+/// The key of the call that a message makes; `None` for every other message.
+fn call_key(message: &ClientJsonRpcMessage) -> Option<String> {
+    let JsonRpcMessage::Request(request) = message else { return None };
+    let ClientRequest::CallToolRequest(_) = &request.request else { return None };
+    let key = request.request.get_meta().get(KEY_FIELD).and_then(serde_json::Value::as_str);
+    key.map(str::to_owned)
+}
+
+/// Passes the events of a call's answer through, and notes which requests of the server are among them.
+fn noted(
+    events: BoxStream<'static, Result<Sse, SseError>>,
+    router: Arc<CallRouter>,
+    key: String,
+) -> impl Stream<Item = Result<Sse, SseError>> {
+    #[derive(serde::Deserialize)]
+    struct ServerRequest {
+        id: RequestId,
+        #[serde(rename = "method")]
+        _method: String,
+    }
+    events.inspect(move |event| {
+        let data = event.as_ref().ok().and_then(|event| event.data.as_deref());
+        // Most events have no request: progress, log lines, the answer.
+        let request = data.filter(|data| ASKED.iter().any(|method| data.contains(method)));
+        let request = request.and_then(|data| serde_json::from_str::<ServerRequest>(data).ok());
+        if let Some(request) = request {
+            router.note_origin(request.id, &key);
+        }
+    })
+}
+
+/// The methods with which a server asks the client something about a call.
+const ASKED: [&str; 2] = ["elicitation/create", "sampling/createMessage"];
 
 /// The id of a request that asks for the era of a server; `None` for every other message.
 fn probe_id(message: &ClientJsonRpcMessage) -> Option<RequestId> {

@@ -1,7 +1,7 @@
 //! A person's confirmation of a plan: the question, the decision, and its expiry.
 
 use budao_core::{
-    event::{Decision, Event, QuestionId, Stage},
+    event::{Decision, Event, QuestionId, QuestionPurpose, Stage},
     fault::{Fact, Fault, Kind, Operation},
     message::CallId,
     pipeline::{Confirmation, PLAN, PlanDraft},
@@ -36,6 +36,7 @@ impl Coordinator<'_> {
             digest: draft.digest(),
             idempotent: true,
             reason: "the plan must be confirmed before it is carried out".to_owned(),
+            purpose: QuestionPurpose::Permission,
             expires_at: self.turn.env().now.after(self.turn.env().limits.question),
         });
     }

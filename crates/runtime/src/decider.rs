@@ -185,6 +185,18 @@ impl NativeDecider {
         }
     }
 
+    /// Passes the durable answer to a running call that asked a person for input.
+    fn pass_on_answer(&self, event: &Event) {
+        let (Event::QuestionAnswered { call, .. } | Event::QuestionExpired { call, .. }) = event
+        else {
+            return;
+        };
+        let call = self.session.turn.as_ref().and_then(|turn| turn.call(call));
+        if let Some(call) = call.filter(|call| !call.questions.is_empty()) {
+            self.known.lock().expect("no code panics while holding this").set_questions(call);
+        }
+    }
+
     /// Slots that calls of ended turns still hold; all of them after the grace period of a shutdown.
     fn busy_slots(&self) -> usize {
         let limit = self.shared.limits.parallel_calls;
@@ -293,6 +305,7 @@ impl Decider for NativeDecider {
             log_model_change(self.id, entry);
             self.settle_key(&entry.event);
             self.tell_worker_state(&entry.event);
+            self.pass_on_answer(&entry.event);
         }
         let mut hook_notifier = std::mem::take(&mut self.hook_notifier);
         hook_notifier.notify(|| self.work_context(), entries, &self.session.history);

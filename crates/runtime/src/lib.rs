@@ -23,6 +23,7 @@ mod once;
 mod pipeline;
 mod question;
 mod runtime;
+mod sample;
 mod sanitize;
 mod session;
 mod session_memory;

@@ -3,8 +3,8 @@
 use budao_core::{
     Timestamp,
     activity::QuestionDetails,
-    event::{Decision, QuestionId},
-    session::{CallState, Session},
+    event::{Decision, QuestionId, QuestionPurpose},
+    session::Session,
 };
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -22,6 +22,10 @@ pub struct Question {
     pub arguments: Value,
     /// Hash of tool and arguments. A decision applies only to this hash.
     pub digest: String,
+    /// Whether a call waits for its permission, or a running call asks for input: then the arguments are an
+    /// [`Elicitation`](budao_core::elicitation::Elicitation), and those of the reply are the values.
+    #[serde(skip_serializing_if = "QuestionPurpose::is_permission")]
+    pub purpose: QuestionPurpose,
     /// The question is denied if it is unanswered at this time. Serialized in milliseconds since 1970.
     #[serde(serialize_with = "millis")]
     pub expires_at: Timestamp,
@@ -39,6 +43,7 @@ impl From<QuestionDetails<'_>> for Question {
             tool: asked.tool.to_owned(),
             arguments: asked.arguments.clone(),
             digest: asked.digest.to_owned(),
+            purpose: asked.purpose,
             expires_at: asked.expires_at,
         }
     }
@@ -49,17 +54,16 @@ impl Question {
     #[must_use]
     pub fn open_in(session: &Session) -> Vec<Self> {
         let calls = session.turn.iter().flat_map(|turn| &turn.calls);
-        let asked = calls.filter_map(|call| match &call.state {
-            CallState::AwaitingDecision { question, arguments, digest, expires_at, .. } => {
-                Some(Self {
-                    id: question.clone(),
-                    tool: call.tool.clone(),
-                    arguments: arguments.clone(),
-                    digest: digest.clone(),
-                    expires_at: *expires_at,
-                })
-            }
-            _ => None,
+        let asked = calls.filter_map(|call| {
+            let open = call.open_question()?;
+            Some(Self {
+                id: open.question.clone(),
+                tool: call.tool.clone(),
+                arguments: open.arguments.clone(),
+                digest: open.digest.to_owned(),
+                purpose: open.purpose,
+                expires_at: open.expires_at,
+            })
         });
         let plan = session.turn.as_ref().and(session.pipeline.as_ref());
         let plan = plan.and_then(|pipeline| pipeline.confirmation.as_ref()).map(|open| Self {
@@ -67,6 +71,7 @@ impl Question {
             tool: budao_core::pipeline::PLAN.to_owned(),
             arguments: open.draft.to_arguments(),
             digest: open.digest.clone(),
+            purpose: QuestionPurpose::Permission,
             expires_at: open.expires_at,
         });
         asked.chain(plan).collect()

@@ -4,6 +4,7 @@
 //! verbatim apart from the configured secrets, which are found by exact match.
 
 use budao_core::{
+    elicitation::Elicitation,
     event::{Answer, CommandBody, Event, Settlement},
     message::clean_blocks,
     nesting,
@@ -43,6 +44,12 @@ fn turn_input(input: TurnInput, scrubber: &Scrubber, levels: usize) -> TurnInput
                 attempt,
                 outcome: outcome(ended, scrubber, levels),
             }
+        }
+        TurnInput::InputNeeded { turn, call, attempt, elicitation, digest } => {
+            let mut shown = elicitation.to_arguments();
+            scrubber.clean_json(&mut shown);
+            let elicitation = Elicitation::of_arguments(&shown).map_or(elicitation, Box::new);
+            TurnInput::InputNeeded { turn, call, attempt, elicitation, digest }
         }
         TurnInput::CallReconciled { turn, call, attempt, answer } => {
             let answer = reconciled(answer, scrubber, levels);

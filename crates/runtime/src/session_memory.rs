@@ -6,27 +6,29 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use budao_core::{
+    elicitation::{Elicitation, ElicitationAnswer},
     event::{Event, TurnNumber},
-    fault::Fault,
+    fault::{Fault, Kind, Operation},
     message::CallId,
-    session::{SeenFiles, Session},
+    session::{Call, CallQuestion, SeenFiles, Session},
     time::Timestamp,
     timer::{Timer, Timers},
     tool::Todo,
     turn::Input as TurnInput,
 };
 use budao_journal::PageLimits;
-use budao_tools::Memory;
-use serde_json::Value;
-use tokio::sync::Notify;
+use budao_tools::{Memory, Sample, SampleRequest};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, oneshot};
+use tokio_util::sync::CancellationToken;
 
-use crate::work::WorkContext;
+use crate::{sample, work::WorkContext};
 
 /// The part of the session's state that tools can read: to-do list, seen files, timers, and checkpoints of running
 /// calls.
@@ -39,6 +41,10 @@ pub(crate) struct SessionMemory {
     checkpoints: BTreeMap<CallId, Value>,
     /// Notified when a checkpoint became durable.
     checkpointed: Arc<Notify>,
+    /// The durable questions for input of open calls, with their answers.
+    questions: BTreeMap<CallId, Vec<CallQuestion>>,
+    /// Notified when a question was asked or answered.
+    answered: Arc<Notify>,
     /// The grace period of a shutdown is over.
     pub(crate) is_parked: bool,
 }
@@ -46,7 +52,16 @@ pub(crate) struct SessionMemory {
 impl SessionMemory {
     pub(crate) fn of(session: &Session) -> Self {
         let (todos, files) = (session.todos.clone(), session.files.clone());
-        Self { todos, files, timers: session.timers.clone(), ..Self::default() }
+        let calls = session.turn.iter().flat_map(|turn| &turn.calls);
+        let questions = calls.map(|call| (call.id.clone(), call.questions.clone())).collect();
+        let timers = session.timers.clone();
+        Self { todos, files, timers, questions, ..Self::default() }
+    }
+
+    /// Takes the questions of a call after one was asked or closed durably.
+    pub(crate) fn set_questions(&mut self, call: &Call) {
+        self.questions.insert(call.id.clone(), call.questions.clone());
+        self.answered.notify_waiters();
     }
 
     pub(crate) fn timers(&self) -> Vec<Timer> {
@@ -60,7 +75,10 @@ impl SessionMemory {
                 self.checkpoints.insert(call.clone(), data.clone());
                 self.checkpointed.notify_waiters();
             }
-            Event::ToolCallEnded { call, .. } => drop(self.checkpoints.remove(call)),
+            Event::ToolCallEnded { call, .. } => {
+                self.checkpoints.remove(call);
+                self.questions.remove(call);
+            }
             _ => {}
         }
     }
@@ -86,8 +104,30 @@ pub(crate) struct MemoryView {
     pub(crate) work_context: WorkContext,
     pub(crate) turn: TurnNumber,
     pub(crate) call: CallId,
+    /// The attempt at the call.
+    pub(crate) attempt: u32,
     /// The tool's name, as the model wrote it.
     pub(crate) tool: String,
+    /// How long the attempt has waited for people.
+    pub(crate) waits: Mutex<PersonWait>,
+}
+
+/// The time that a call has waited for people.
+#[derive(Debug, Default)]
+pub(crate) struct PersonWait {
+    ended: Duration,
+    /// When the current wait began; absent while there is none.
+    since: Option<Timestamp>,
+}
+
+/// Counts a wait until it is dropped.
+struct WaitGuard<'a>(&'a MemoryView);
+
+impl Drop for WaitGuard<'_> {
+    fn drop(&mut self) {
+        let waited = self.0.waited_for_people();
+        *self.0.waits() = PersonWait { ended: waited, since: None };
+    }
 }
 
 impl fmt::Debug for MemoryView {
@@ -99,6 +139,33 @@ impl fmt::Debug for MemoryView {
 impl MemoryView {
     fn known(&self) -> MutexGuard<'_, SessionMemory> {
         self.work_context.known.lock().expect("no code panics while holding this")
+    }
+
+    fn waits(&self) -> MutexGuard<'_, PersonWait> {
+        self.waits.lock().expect("no code panics while holding this")
+    }
+
+    fn now(&self) -> Timestamp {
+        self.work_context.shared.world.clock.now()
+    }
+
+    /// Waits until the question with this digest has its durable answer.
+    async fn answer_to(&self, digest: &str) -> ElicitationAnswer {
+        let answered = Arc::clone(&self.known().answered);
+        let answer = || {
+            let known = self.known();
+            let asked = known.questions.get(&self.call)?.iter().find(|it| it.digest == digest)?;
+            asked.answer.clone()
+        };
+        loop {
+            let changed = answered.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(answer) = answer() {
+                return answer;
+            }
+            changed.await;
+        }
     }
 
     /// Reads the last checkpoint of the call from the journal.
@@ -174,6 +241,41 @@ impl Memory for MemoryView {
                 None
             }
         }
+    }
+
+    async fn ask_person(&self, elicitation: &Elicitation, place: &str) -> ElicitationAnswer {
+        let asked = json!({ "place": place, "asks": elicitation });
+        let digest = budao_tools::digest::of_call(&self.tool, &asked);
+        self.waits().since = Some(self.now());
+        let _waits = WaitGuard(self);
+        let (turn, call, attempt) = (self.turn, self.call.clone(), self.attempt);
+        let (elicitation, digest_asked) = (Box::new(elicitation.clone()), digest.clone());
+        let asked =
+            TurnInput::InputNeeded { turn, call, attempt, elicitation, digest: digest_asked };
+        self.work_context.report(asked).await;
+        self.answer_to(&digest).await
+    }
+
+    async fn sample(
+        &self,
+        request: SampleRequest,
+        cancel: &CancellationToken,
+    ) -> Result<Sample, Fault> {
+        let (answer, answered) = oneshot::channel();
+        let place = (self.turn, self.call.clone());
+        let sampled = sample::run(self.work_context.clone(), place, request, cancel.clone());
+        // The call may run on a thread of its own; sessions belong to the host's tasks.
+        self.work_context.shared.world.spawn.spawn(Box::pin(async move {
+            drop(answer.send(sampled.await));
+        }));
+        let gone = |_| Err(Fault::new(Kind::ShuttingDown, Operation::StartAgent));
+        answered.await.unwrap_or_else(gone)
+    }
+
+    fn waited_for_people(&self) -> Duration {
+        let waits = self.waits();
+        let open = waits.since.map_or(Duration::ZERO, |since| self.now().since(since));
+        waits.ended.saturating_add(open)
     }
 
     fn is_parked(&self) -> bool {

@@ -558,7 +558,9 @@ fn call_context(
         work_context: work_context.clone(),
         turn,
         call: call.clone(),
+        attempt,
         tool: running.map(|call| call.tool.clone()).unwrap_or_default(),
+        waits: Mutex::default(),
     };
     let context = CallContext {
         session: work_context.session,

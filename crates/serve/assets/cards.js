@@ -223,7 +223,82 @@ function fault(entry, { session, isLive }) {
   return { element, update, tick };
 }
 
+/** A form for values that a tool server asks for, or the address that it wants to be opened. */
+function elicitation(entry, { decide }) {
+  const inputs = (entry.fields ?? []).map((field) => [field, formField(field)]);
+  const press = (confirmed) => async (event) => {
+    event.preventDefault();
+    const form = event.target.closest("form");
+    if (confirmed && !form.reportValidity()) return;
+    const values = {};
+    for (const [field, input] of inputs) {
+      const value = input.value();
+      if (value !== undefined) values[field.name] = value;
+    }
+    for (const button of buttons.children) button.disabled = true;
+    const ok = await decide(entry, confirmed, "", entry.url === undefined ? values : undefined);
+    for (const button of buttons.children) button.disabled = ok;
+  };
+  const accept = t(entry.url === undefined ? "send-answer" : "address-opened");
+  const buttons = h("div", { class: "buttons" }, h("button", { type: "submit", class: "primary allow" }, accept), h("button", { type: "button", class: "deny", on: { click: press(false) } }, t("decline")));
+  const answer = h("form", { class: "answer-form elicitation", on: { submit: press(true) } }, inputs.map(([, input]) => input.element), buttons);
+  const verdict = h("p", { class: "verdict", hidden: true });
+  const leads =
+    entry.url === undefined
+      ? undefined
+      : h("p", { class: "leads" }, t("leads-to"), " ", h("b", {}, entry.host), " ", h("a", { href: entry.url, target: "_blank", rel: "noopener noreferrer" }, entry.url));
+  const element = h(
+    "article",
+    { class: "entry question" },
+    h("header", {}, h("span", { class: "ask" }, t("server-asks", { server: entry.server })), h("span", { class: "tool" }, entry.tool)),
+    h("blockquote", {}, entry.message),
+    leads,
+    answer,
+    verdict,
+  );
+  const update = () => {
+    element.dataset.state = entry.state;
+    answer.hidden = entry.state !== "open";
+    verdict.hidden = entry.state === "open";
+    if (entry.state !== "open") say(verdict, t({ allowed: "answered", denied: "declined" }[entry.state] ?? entry.state));
+  };
+  return { element, update };
+}
+
+/** One field of a form: its element, and a function for its value, which is undefined if there is none. */
+function formField(field) {
+  const label = (input, value) => ({
+    element: h("label", {}, h("span", {}, field.title + (field.required ? " *" : "")), input, field.description ? h("small", { class: "faint" }, field.description) : undefined),
+    value,
+  });
+  const choices = () => (field.options ?? []).map((option) => h("option", { value: option.value, selected: [field.default].flat().includes(option.value) }, option.title));
+  switch (field.type) {
+    case "boolean": {
+      const input = h("input", { type: "checkbox", checked: field.default === true });
+      return label(input, () => input.checked);
+    }
+    case "choice": {
+      const input = h("select", { required: field.required === true }, field.required && field.default !== undefined ? undefined : h("option", { value: "" }, "–"), choices());
+      return label(input, () => (input.value === "" ? undefined : input.value));
+    }
+    case "choices": {
+      const input = h("select", { multiple: true, size: Math.min(field.options.length, 6) }, choices());
+      return label(input, () => [...input.selectedOptions].map((option) => option.value));
+    }
+    case "number": {
+      const input = h("input", { type: "number", step: field.integer ? "1" : "any", min: field.minimum, max: field.maximum, required: field.required === true, value: field.default });
+      return label(input, () => (input.value === "" ? undefined : Number(input.value)));
+    }
+    default: {
+      const type = { email: "email", uri: "url", date: "date" }[field.format] ?? "text";
+      const input = h("input", { type, minlength: field.min_length, maxlength: field.max_length ?? 10000, required: field.required === true, value: field.default });
+      return label(input, () => (input.value === "" && !field.required ? undefined : input.value));
+    }
+  }
+}
+
 function question(entry, { decide }) {
+  if (entry.scope === "elicitation") return elicitation(entry, { decide });
   const note = h("input", { type: "text", placeholder: t("note"), "aria-label": t("note"), maxlength: 2000 });
   const press = (confirmed) => async () => {
     for (const button of buttons.children) button.disabled = true;

@@ -265,7 +265,8 @@ export class Conversation {
   #question(frame, meta) {
     if (this.#questions.has(frame.step_id)) return;
     const { tool_name: tool, tool_args: args, tasks, plan_summary: summary, digest, reason, expires_at: expires } = meta;
-    const entry = { is: "question", id: frame.step_id, scope: meta.scope, tool, args, tasks, summary, digest, reason, expires, state: "open" };
+    const { server, message, url, host, fields } = meta;
+    const entry = { is: "question", id: frame.step_id, scope: meta.scope, tool, args, server, message, url, host, fields, tasks, summary, digest, reason, expires, state: "open" };
     this.#questions.set(frame.step_id, this.#push(entry));
     this.facts.state = "waiting_for_decision";
     this.busy = undefined;

@@ -232,8 +232,9 @@ function complain(text, title = `${t("problem")}: `) {
   setTimeout(() => box.remove(), 8000);
 }
 
-function decide(entry, confirmed, note) {
+function decide(entry, confirmed, note, values) {
   const content = { confirmed, digest: entry.digest };
+  if (confirmed && values !== undefined) content.arguments = values;
   if (note !== "") content.note = note;
   return ask("user.response", { step_id: entry.id, content });
 }

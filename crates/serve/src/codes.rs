@@ -72,6 +72,7 @@ pub const fn http_status(kind: Kind) -> u16 {
         | Kind::AnswerSchemaRefused
         | Kind::TimeInPast
         | Kind::ScheduleRefused
+        | Kind::AnswerDoesNotFit
         | Kind::ToolSaidNo
         | Kind::RepeatedCallStopped
         | Kind::EditNoMatch
@@ -195,6 +196,7 @@ pub(crate) const fn smcp_code(kind: Kind) -> u16 {
         | Kind::AnswerSchemaRefused
         | Kind::TimeInPast
         | Kind::ScheduleRefused
+        | Kind::AnswerDoesNotFit
         | Kind::RepeatedCallStopped
         | Kind::UnsupportedOperation
         | Kind::StateExpired
@@ -475,6 +477,7 @@ pub(crate) const fn json_rpc_code(kind: Kind) -> i32 {
         | Kind::TimeInPast
         | Kind::ScheduleRefused
         | Kind::QuestionNotOpen
+        | Kind::AnswerDoesNotFit
         | Kind::UnknownTool
         | Kind::RepeatedCallStopped
         | Kind::CallNotOpen

@@ -28,6 +28,7 @@ use crate::{
     frame::{FaultContext, Frame},
     outbox::EncodedFrame,
 };
+pub(crate) use calls::elicitation_text;
 pub(crate) use session::units;
 pub use snapshot::snapshot;
 

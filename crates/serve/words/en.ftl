@@ -47,6 +47,8 @@ history-compacted = The conversation was shortened so that it fits.
 tool-call = Using the tool { $tool }…
 tool-done = The tool { $tool } is done.
 call-noted = New message from the tool { $tool }.
+ask-address = { $server } asks you to open an address at { $host }: { $message }
+ask-input = { $server } asks: { $message }
 confirm-call = Please confirm: use the tool { $tool }.
 confirm-plan = { $named ->
     [0] Please confirm the plan ({ $count } tasks).

@@ -45,6 +45,8 @@ history-compacted = 对话已精简，以适应长度限制。
 tool-call = 正在使用工具 { $tool }……
 tool-done = 工具 { $tool } 已完成。
 call-noted = 工具 { $tool } 有新消息。
+ask-address = { $server } 请你打开 { $host } 上的一个地址：{ $message }
+ask-input = { $server } 询问：{ $message }
 confirm-call = 请确认：使用工具 { $tool }。
 confirm-plan = { $named ->
     [0] 请确认计划（{ $count } 个任务）。

@@ -22,6 +22,7 @@ pub const fn smcp_code(kind: Kind) -> u16 {
         | Kind::AnswerSchemaRefused
         | Kind::TimeInPast
         | Kind::ScheduleRefused
+        | Kind::AnswerDoesNotFit
         | Kind::RepeatedCallStopped
         | Kind::UnsupportedOperation
         | Kind::StateExpired

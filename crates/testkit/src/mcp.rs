@@ -53,6 +53,8 @@ pub struct Behaviour {
     pub dies_at_probe: bool,
     /// Finishes calls of the tool `job` later, as tasks whose state is in this folder; see [`TaskFolder`].
     pub tasks: Option<PathBuf>,
+    /// Gives every task the id `t1`.
+    pub one_task: bool,
     /// Offers the tool `flood`, which sends many notifications.
     pub floods: bool,
     /// Never answers `tools/list`.
@@ -66,7 +68,7 @@ pub struct Behaviour {
 impl Behaviour {
     /// Reads `--mute`, `--unwilling`, `--needs FILE`, `--dies-listing`, `--lists-once`, `--page N`, `--more N`,
     /// `--lingers`, `--parent`, `--bad-schema`, `--resources FILE`, `--ledger FOLDER`, `--stateless`, `--mute-probe`,
-    /// `--dies-at-probe`, `--tasks FOLDER`, `--floods`, `--mute-list`, `--descriptions FILE`, `--instructions TEXT`.
+    /// `--dies-at-probe`, `--tasks FOLDER`, `--one-task`, `--floods`, `--mute-list`, `--descriptions FILE`, `--instructions TEXT`.
     #[must_use]
     pub fn from_args(args: impl IntoIterator<Item = String>) -> Self {
         let mut args = args.into_iter();
@@ -90,6 +92,7 @@ impl Behaviour {
                 "--mute-probe" => behaviour.mute_probe = true,
                 "--dies-at-probe" => behaviour.dies_at_probe = true,
                 "--tasks" => behaviour.tasks = Some(value().into()),
+                "--one-task" => behaviour.one_task = true,
                 "--floods" => behaviour.floods = true,
                 "--mute-list" => behaviour.mute_list = true,
                 "--descriptions" => behaviour.descriptions = Some(value().into()),
@@ -341,7 +344,13 @@ impl<W: Write> Session<W> {
             "ask" => {
                 self.asking = Some(id.clone());
                 let method = given["method"].clone();
-                self.say(&json!({ "jsonrpc": "2.0", "id": "asked", "method": method, "params": asked(&method) }))
+                let params = match given["params"].is_null() {
+                    true => asked(&method),
+                    false => given["params"].clone(),
+                };
+                self.say(
+                    &json!({ "jsonrpc": "2.0", "id": "asked", "method": method, "params": params }),
+                )
             }
             "progress" => self.progress(id, &params["_meta"]["progressToken"]),
             "env" => {

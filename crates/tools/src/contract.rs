@@ -1,10 +1,11 @@
 //! The interface between the call path and a tool.
 
-use std::{collections::HashMap, fmt, io, sync::Arc};
+use std::{collections::HashMap, fmt, io, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::{
     Lang,
+    elicitation::{Elicitation, ElicitationAnswer},
     event::{SessionId, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
@@ -129,7 +130,26 @@ impl CallContext {
     pub fn span(&self) -> SpanId {
         SpanId::of_call(self.session, self.turn, &self.call, self.attempt)
     }
+
+    /// Returns when the call has taken longer than `limit`. The time in which it waits for a person does not count.
+    pub async fn deadline(&self, limit: Duration) {
+        let clock = &self.world.clock;
+        let (began, waited_before) = (clock.now(), self.memory.waited_for_people());
+        loop {
+            let waited = self.memory.waited_for_people().saturating_sub(waited_before);
+            let left = limit.saturating_add(waited).saturating_sub(clock.now().since(began));
+            if left.is_zero() {
+                return;
+            }
+            // While the call waits, nothing is used up: look again, but not all the time.
+            let pause = if waited.is_zero() { left } else { left.max(DEADLINE_PAUSE.min(limit)) };
+            clock.sleep(pause).await;
+        }
+    }
 }
+
+/// The shortest pause between two looks at a deadline after a call has waited for a person.
+const DEADLINE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The session's state as its tools see it, derived from its records.
 #[async_trait]
@@ -152,10 +172,61 @@ pub trait Memory: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Asks a person for input and waits for the answer, which is durable. `place` tells the questions of a call apart: a
+    /// later attempt that asks the same at the same place gets the same answer. The caller stops waiting when the call
+    /// is cancelled. Declines at once if nobody can be asked.
+    async fn ask_person(&self, elicitation: &Elicitation, place: &str) -> ElicitationAnswer {
+        let _ = (elicitation, place);
+        ElicitationAnswer::Declined
+    }
+
+    /// Gets a text of the session's model for a tool server. It counts towards the caps of the session.
+    ///
+    /// # Errors
+    /// There is no session, or the model did not answer.
+    async fn sample(
+        &self,
+        request: SampleRequest,
+        cancel: &CancellationToken,
+    ) -> Result<Sample, Fault> {
+        let _ = (request, cancel);
+        Err(Fault::new(Kind::UnsupportedOperation, Operation::ToolCall)
+            .with(Fact::Reason, "the call belongs to no session with a model"))
+    }
+
+    /// How long the call has waited for people so far; this time does not count towards its deadline.
+    fn waited_for_people(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Whether the call is to stop because this process ends. Another process continues the session.
     fn is_parked(&self) -> bool {
         false
     }
+}
+
+/// A request of a tool server for a text of the session's model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SampleRequest {
+    /// The server that asks.
+    pub server: String,
+    /// Tells the requests of a call apart; equal in all attempts of the call.
+    pub place: String,
+    /// The standing instructions of the request; none if absent.
+    pub system: Option<String>,
+    /// The request.
+    pub prompt: String,
+    /// The most tokens of the answer; the session's own limit if absent.
+    pub max_tokens: Option<u32>,
+}
+
+/// A text of the session's model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The model's answer.
+    pub text: String,
+    /// The name of the model, as the session knows it.
+    pub model: String,
 }
 
 /// A message from a running call. It is recorded before the call's outcome.

@@ -59,8 +59,8 @@ mod violations;
 pub use budao_derive::tool;
 pub use call::CheckedCall;
 pub use contract::{
-    Blobs, CallContext, Memory, NoTimers, Note, NoteSender, Reconciliation, SessionTimers, Tool,
-    ToolResult,
+    Blobs, CallContext, Memory, NoTimers, Note, NoteSender, Reconciliation, Sample, SampleRequest,
+    SessionTimers, Tool, ToolResult,
 };
 pub use error::ToolError;
 pub use explain::MISMATCHES_MAX;

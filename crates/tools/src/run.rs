@@ -68,7 +68,7 @@ impl CheckedCall {
                 return self.of_end(ended, stop_cause);
             }
             () = context.cancel.cancelled() => StopCause::Cancel,
-            () = context.world.clock.sleep(limit) => StopCause::Deadline(limit),
+            () = context.deadline(limit) => StopCause::Deadline(limit),
         };
         if work.stop_unless_begun() {
             return self.not_begun(stop_cause).into();

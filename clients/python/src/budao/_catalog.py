@@ -36,6 +36,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "question_expired": ("ERR_PERM_006", "user"),
     "question_not_open": ("ERR_PERM_007", "user"),
     "not_allowed": ("ERR_PERM_008", "user"),
+    "answer_does_not_fit": ("ERR_PERM_009", "user"),
     "unknown_tool": ("ERR_TOOL_001", "model"),
     "tool_disabled": ("ERR_TOOL_002", "model"),
     "tool_said_no": ("ERR_TOOL_003", "model"),

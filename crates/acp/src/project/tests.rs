@@ -1,7 +1,10 @@
 //! Tests of the projection, record by record.
 
 use budao_core::{
-    event::{CallStart, Compaction, Decision, Epoch, Event, SessionId, StopReason, Task, TaskEnd},
+    event::{
+        CallStart, Compaction, Decision, Epoch, Event, QuestionPurpose, SessionId, StopReason,
+        Task, TaskEnd,
+    },
     fault::{Fact, Fault, Kind, Operation},
     message::{ModelStop, ToolUse},
     time::Timestamp,
@@ -212,6 +215,7 @@ fn a_question_is_asked_and_taken_back() {
         digest: "d1".into(),
         idempotent: false,
         reason: "it writes".into(),
+        purpose: QuestionPurpose::Permission,
         expires_at: Timestamp::from_micros(0),
     };
     let denied =

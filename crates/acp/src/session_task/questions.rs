@@ -1,15 +1,19 @@
-//! Questions to the editor's user: permissions, and questions of the model.
+//! Questions to the editor's user: permissions, and questions of the model and of tool servers.
 
 use agent_client_protocol::{
     Error, JsonRpcRequest, RequestCancellationHandle,
-    v1::schema::{CreateElicitationResponse, RequestPermissionResponse},
+    v1::schema::{CreateElicitationRequest, CreateElicitationResponse, RequestPermissionResponse},
 };
-use budao_core::event::{CommandBody as EngineCommand, Decision, QuestionId};
+use budao_core::{
+    Lang,
+    event::{CommandBody as EngineCommand, Decision, QuestionId, SessionId},
+};
 use serde_json::Value;
 
 use super::{SessionTask, SettingsResponder};
 use crate::{
     command_queue::QueuedCommand,
+    input_question::InputQuestion,
     permission,
     project::PermissionRequest,
     user_question::{UserAnswer, UserQuestions},
@@ -31,19 +35,64 @@ pub(super) type EditorReply = (QuestionId, EditorAnswer);
 /// An open question. It is sent to the editor once the session is live.
 pub(super) struct Question {
     request: PermissionRequest,
-    /// Set if the model asks the person something, and does not ask for a permission.
-    user_questions: Option<UserQuestions>,
+    /// Set if the model or a tool server asks the person something, and not for a permission.
+    inquiry: Option<Inquiry>,
     /// The editor could not show the form.
     is_form_refused: bool,
     handle: Option<RequestCancellationHandle>,
+}
+
+/// Something that a person is asked besides a permission.
+enum Inquiry {
+    /// Questions of the model.
+    Model(UserQuestions),
+    /// A question of a tool server for input.
+    Server(InputQuestion),
+}
+
+impl Inquiry {
+    fn read(request: &PermissionRequest) -> Option<Self> {
+        match &request.elicitation {
+            Some(asked) => Some(Self::Server(InputQuestion::new(asked.clone()))),
+            None => UserQuestions::read(request).map(Self::Model),
+        }
+    }
+
+    /// The question as one form; `None` if no form can show it.
+    fn form(
+        &self,
+        session: SessionId,
+        request: &PermissionRequest,
+        lang: Lang,
+    ) -> Option<CreateElicitationRequest> {
+        match self {
+            Self::Model(questions) => Some(questions.form(session, request, lang)),
+            Self::Server(question) if !question.is_form() => None,
+            Self::Server(question) => question.form(session, request, lang),
+        }
+    }
+
+    /// Reads the editor's answer. `Err` if it could not show the form.
+    fn read_answer(&mut self, answer: &EditorAnswer, lang: Lang) -> Result<UserAnswer, ()> {
+        match (self, answer) {
+            (Self::Model(questions), EditorAnswer::Form(answer)) => questions.read_form(answer),
+            (Self::Server(question), EditorAnswer::Form(answer)) => question.read_form(answer),
+            (Self::Model(questions), EditorAnswer::Permission(answer)) => {
+                Ok(questions.read_option(answer))
+            }
+            (Self::Server(question), EditorAnswer::Permission(answer)) => {
+                Ok(question.read_option(answer, lang))
+            }
+        }
+    }
 }
 
 impl SessionTask {
     /// Remembers a question, and asks it unless the history is being replayed or the turn is hidden.
     pub(super) fn add_question(&mut self, request: PermissionRequest, is_hidden: bool) {
         let id = request.question.clone();
-        let user_questions = UserQuestions::read(&request);
-        let question = Question { request, user_questions, is_form_refused: false, handle: None };
+        let inquiry = Inquiry::read(&request);
+        let question = Question { request, inquiry, is_form_refused: false, handle: None };
         self.questions.insert(id.clone(), question);
         if is_hidden {
             self.decide(
@@ -70,20 +119,17 @@ impl SessionTask {
         let Some(open) = self.questions.get(question) else { return };
         let (session, lang) = (self.session, self.bridge.lang);
         let has_forms = self.editor_capabilities.forms && !open.is_form_refused;
-        match &open.user_questions {
-            Some(questions) if has_forms => {
-                let form = questions.form(session, &open.request, lang);
-                self.send_question(question, form, EditorAnswer::Form);
+        let form = open.inquiry.as_ref().filter(|_| has_forms);
+        let form = form.and_then(|inquiry| inquiry.form(session, &open.request, lang));
+        let request = match (form, &open.inquiry) {
+            (Some(form), _) => return self.send_question(question, form, EditorAnswer::Form),
+            (None, Some(Inquiry::Model(questions))) => {
+                questions.numbered(session, &open.request, lang)
             }
-            Some(questions) => {
-                let numbered = questions.numbered(session, &open.request, lang);
-                self.send_question(question, numbered, EditorAnswer::Permission);
-            }
-            None => {
-                let request = permission::request(session, &open.request, lang);
-                self.send_question(question, request, EditorAnswer::Permission);
-            }
-        }
+            (None, Some(Inquiry::Server(input))) => input.numbered(session, &open.request, lang),
+            (None, None) => permission::request(session, &open.request, lang),
+        };
+        self.send_question(question, request, EditorAnswer::Permission);
     }
 
     fn send_question<R: JsonRpcRequest>(
@@ -120,15 +166,14 @@ impl SessionTask {
     pub(super) fn handle_answer(&mut self, question: &QuestionId, answer: &EditorAnswer) {
         let Some(open) = self.questions.get_mut(question) else { return };
         open.handle = None;
-        let answered = match (&mut open.user_questions, answer) {
-            (Some(questions), EditorAnswer::Form(answer)) => match questions.read_form(answer) {
+        let answered = match (&mut open.inquiry, answer) {
+            (Some(inquiry), answer) => match inquiry.read_answer(answer, self.bridge.lang) {
                 Ok(answered) => answered,
                 Err(()) => {
                     open.is_form_refused = true;
                     UserAnswer::Next
                 }
             },
-            (Some(questions), EditorAnswer::Permission(answer)) => questions.read_option(answer),
             (None, EditorAnswer::Permission(answer)) => {
                 let read = permission::read(answer, &open.request.tool);
                 if let Some(rule) = read.rule {

@@ -1,7 +1,7 @@
 //! Calls that the CLI makes: their permission and their outcome.
 
 use budao_core::{
-    event::{CallStart, Decision, Event, QuestionId},
+    event::{CallStart, Decision, Event, QuestionId, QuestionPurpose},
     fault::{Fact, Fault, Kind, Operation},
     message::CallId,
     session::CallState,
@@ -138,6 +138,7 @@ impl Stepper<'_> {
             digest: digest.clone(),
             idempotent: false,
             reason,
+            purpose: QuestionPurpose::Permission,
             expires_at,
         });
         let (tool, arguments) = (request.tool_name, request.input);

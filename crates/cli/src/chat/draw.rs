@@ -1,6 +1,7 @@
 //! Draws the conversation, the input and the status line, at any screen size.
 
 use budao_core::{Lang, Timestamp, event::SessionId};
+use budao_runtime::Question;
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Position, Rect},
@@ -15,6 +16,7 @@ use super::{
     view::View,
 };
 use crate::{
+    form,
     screen::Theme,
     symbols::{cut, one_line, wrap},
     texts::{count, localize},
@@ -138,6 +140,7 @@ fn hints(
 ) -> Line<'static> {
     let text = match input_state.mode {
         InputMode::FaultDetails { .. } => context.w("chat-other-faults-scroll-esc-back"),
+        InputMode::Form => context.w("chat-one-value-a-line"),
         InputMode::DenyNote => context.w("chat-enter-deny-with-this-note-esc"),
         InputMode::Compose if !view.questions.is_empty() => context.w("chat-scroll-ctrl-t-faults"),
         InputMode::Compose if view.turn().is_some() => {
@@ -192,14 +195,16 @@ fn running(view: &View, since: Timestamp, step: u32, context: &DrawContext) -> S
 fn question(view: &View, context: &DrawContext, columns: usize, most: usize) -> Vec<Line<'static>> {
     let Some(question) = view.questions.front() else { return Vec::new() };
     let theme = context.theme;
-    let question_text = format!(
-        "? {} {} {}",
-        context.w("chat-allow-call"),
-        one_line(&question.tool),
-        one_line(&question.arguments.to_string()),
-    );
-    let keys = context.w("chat-y-yes-n-no-w-no");
-    let mut lines = wrap(&question_text, columns);
+    let asked = form::elicitation_of(question);
+    let keys = match &asked {
+        Some(asked) if asked.url.is_some() => context.w("chat-y-opened-n-decline"),
+        Some(_) => context.w("chat-y-answer-n-decline"),
+        None => context.w("chat-y-yes-n-no-w-no"),
+    };
+    let mut lines = wrap(&question_text(question, context), columns);
+    for field in asked.iter().flat_map(|asked| &asked.fields) {
+        lines.extend(wrap(&one_line(&form::describe(field)), columns));
+    }
     let room = most.saturating_sub(1).clamp(1, QUESTION_LINES);
     if lines.len() > room {
         lines.truncate(room);
@@ -213,19 +218,33 @@ fn question(view: &View, context: &DrawContext, columns: usize, most: usize) -> 
     lines
 }
 
+/// A question in one line.
+pub(super) fn question_text(question: &Question, context: &DrawContext) -> String {
+    match form::elicitation_of(question) {
+        Some(asked) => format!("? {}", one_line(&form::headline(&asked, context.lang))),
+        None => format!(
+            "? {} {} {}",
+            context.w("chat-allow-call"),
+            one_line(&question.tool),
+            one_line(&question.arguments.to_string()),
+        ),
+    }
+}
+
 fn draft(frame: &mut Frame<'_>, area: Rect, input_state: &mut InputState, context: &DrawContext) {
     let is_word = input_state.mode == InputMode::DenyNote;
-    let mark = if is_word { "✎ " } else { "› " };
+    let is_form = input_state.mode == InputMode::Form;
+    let mark = if is_word || is_form { "✎ " } else { "› " };
     let [gutter, field] =
         Layout::horizontal([Constraint::Length(2.min(area.width)), Constraint::Min(0)]).areas(area);
     Span::styled(mark, context.theme.strong()).render(gutter, frame.buffer_mut());
     if field.width == 0 || field.height == 0 {
         return;
     }
-    let empty = if is_word {
-        context.w("chat-a-note-for-the-model")
-    } else {
-        context.w("chat-type-a-message")
+    let empty = match () {
+        () if is_word => context.w("chat-a-note-for-the-model"),
+        () if is_form => context.w("chat-one-value-a-line"),
+        () => context.w("chat-type-a-message"),
     };
     input_state.draft.set_placeholder_text(cut(empty, field.width.into()));
     input_state.draft.set_placeholder_style(context.theme.faint());

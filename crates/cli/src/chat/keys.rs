@@ -1,14 +1,16 @@
 //! Key bindings of the chat: maps an input event and the present state to a [`UserAction`], without I/O.
 
-use budao_core::event::Decision;
+use budao_core::{elicitation::Elicitation, event::Decision};
 use budao_runtime::Question;
 use ratatui::{
     crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
     style::Style,
 };
 use ratatui_textarea::{TextArea, WrapMode};
+use serde_json::Value;
 
 use super::view::View;
+use crate::form;
 
 /// Maximum bytes of a paste; longer pastes are ignored.
 const PASTE_BYTES: usize = 256 * 1024;
@@ -24,6 +26,8 @@ pub(crate) enum UserAction {
     Cancel,
     /// Answer a question, with an optional note to the model.
     Decide { question: Box<Question>, decision: Decision, note: Option<String> },
+    /// Answer a question for input with these values.
+    Answer { question: Box<Question>, values: Option<Value> },
     /// Close the chat; the session stays open for `--resume`.
     Quit,
 }
@@ -36,6 +40,8 @@ pub(crate) enum InputMode {
     Compose,
     /// A note to the model that accompanies a denial.
     DenyNote,
+    /// The values that a tool server asks for, one line each.
+    Form,
     /// The details of one fault; `back` counts from the most recent, which is 0.
     FaultDetails { back: usize },
 }
@@ -78,7 +84,7 @@ impl InputState {
     pub(crate) fn writes(&self, view: &View) -> bool {
         match self.mode {
             InputMode::Compose => view.questions.is_empty(),
-            InputMode::DenyNote => true,
+            InputMode::DenyNote | InputMode::Form => true,
             InputMode::FaultDetails { .. } => false,
         }
     }
@@ -100,6 +106,7 @@ impl InputState {
                 self.scroll_fault_details(key.code, back, view, page)
             }
             InputMode::DenyNote => self.write_word(key, view),
+            InputMode::Form => self.fill_in(key, view),
             InputMode::Compose if !view.questions.is_empty() => self.decide(key.code, view, page),
             InputMode::Compose => self.write(key, view, page),
         }
@@ -157,7 +164,16 @@ impl InputState {
             let question = Box::new(question.clone());
             UserAction::Decide { question, decision, note: None }
         };
+        let asked = form::elicitation_of(question);
         match key {
+            KeyCode::Char('y' | 'Y') if asked.is_some() => match asked.filter(has_fields) {
+                Some(asked) => {
+                    (self.mode, self.draft) = (InputMode::Form, filled(form::draft(&asked)));
+                    UserAction::Nothing
+                }
+                None => UserAction::Answer { question: Box::new(question.clone()), values: None },
+            },
+            KeyCode::Char('w' | 'W') if asked.is_some() => UserAction::Nothing,
             KeyCode::Char('y' | 'Y') => decided(Decision::Allow),
             KeyCode::Char('n' | 'N') => decided(Decision::Deny),
             KeyCode::Char('w' | 'W') => {
@@ -190,6 +206,33 @@ impl InputState {
                 UserAction::Nothing
             }
         }
+    }
+
+    /// Fills in the values of a form. An answer that does not fit stays in the draft, with a notice.
+    fn fill_in(&mut self, key: KeyEvent, view: &View) -> UserAction {
+        let breaks = key.modifiers.intersects(KeyModifiers::ALT | KeyModifiers::SHIFT);
+        let asked = view
+            .questions
+            .front()
+            .and_then(|question| Some((question.clone(), form::elicitation_of(question)?)));
+        match (key.code, asked) {
+            (KeyCode::Esc, _) | (_, None) => {
+                (self.mode, self.draft) = (InputMode::Compose, empty());
+            }
+            (KeyCode::Enter, Some(_)) if breaks => self.draft.insert_newline(),
+            (KeyCode::Enter, Some((question, asked))) => {
+                match form::read_draft(&asked, &self.draft.lines().join("\n")) {
+                    Ok(values) => {
+                        (self.mode, self.draft) = (InputMode::Compose, empty());
+                        let (question, values) = (Box::new(question), Some(values));
+                        return UserAction::Answer { question, values };
+                    }
+                    Err(wrong) => self.notice = Some(wrong),
+                }
+            }
+            (_, Some(_)) => drop(self.draft.input(key)),
+        }
+        UserAction::Nothing
     }
 
     fn write(&mut self, key: KeyEvent, view: &View, page: usize) -> UserAction {
@@ -249,8 +292,16 @@ impl InputState {
     }
 }
 
+fn has_fields(asked: &Elicitation) -> bool {
+    !asked.fields.is_empty()
+}
+
 fn empty() -> TextArea<'static> {
-    let mut draft = TextArea::default();
+    filled(Vec::new())
+}
+
+fn filled(lines: Vec<String>) -> TextArea<'static> {
+    let mut draft = TextArea::new(lines);
     draft.set_wrap_mode(WrapMode::WordOrGlyph);
     // The terminal's own cursor is shown instead, because input methods place their candidates there.
     draft.set_cursor_style(Style::new());

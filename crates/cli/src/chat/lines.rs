@@ -8,7 +8,7 @@ use ratatui::{
 use unicode_width::UnicodeWidthStr as _;
 
 use super::{
-    draw::DrawContext,
+    draw::{DrawContext, question_text},
     view::{CallEnd, CallView, ChatEntry, DeliveryState, FaultView, QuestionReply, View},
 };
 use crate::{
@@ -68,13 +68,9 @@ pub(super) fn of(entry: &ChatEntry, columns: usize, context: &DrawContext) -> Ve
         }
         ChatEntry::Call(call) => of_call(call, columns, context),
         ChatEntry::Question { question, reason, answer } => {
-            let question_text = format!(
-                "{} {} {}",
-                context.w("chat-allow-call"),
-                question.tool,
-                question.arguments
-            );
-            let mut lines = vec![line_of("? ", &one_line(&question_text), columns, theme.strong())];
+            let text = question_text(question, context);
+            let text = text.trim_start_matches("? ");
+            let mut lines = vec![line_of("? ", text, columns, theme.strong())];
             lines.extend(reply(reason, answer, columns, context));
             lines
         }

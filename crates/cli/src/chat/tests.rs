@@ -7,7 +7,8 @@ use std::time::Duration;
 use budao_core::{
     Event, Fault, Lang, Record, Timestamp,
     event::{
-        CallStart, CommandId, Decision, Epoch, QuestionId, Scope, SessionId, Settings, StopReason,
+        CallStart, CommandId, Decision, Epoch, QuestionId, QuestionPurpose, Scope, SessionId,
+        Settings, StopReason,
     },
     fault::{Kind, Mismatch, Operation},
     message::{Block, CallId, ModelStop, ToolUse, Usage},
@@ -157,6 +158,7 @@ impl ChatFixture {
             digest: "d1".into(),
             idempotent: false,
             reason: "the tool writes or executes, and the mode is `approval`".into(),
+            purpose: QuestionPurpose::Permission,
             expires_at: at(900),
         })
     }

@@ -23,6 +23,7 @@ mod journal_postgres;
 mod killed;
 mod mcp;
 mod mcp_doubts;
+mod mcp_questions;
 mod mcp_tasks;
 mod relay;
 mod remote;

@@ -18,8 +18,14 @@ use tokio::{
 /// Nothing here takes this long unless it hangs.
 const TEST_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How often the process is killed during one task. More than a call has attempts.
+/// How often the process is killed during one task, unless `BUDAO_TASK_KILLS` says otherwise. More than a call has
+/// attempts.
 const KILLS: usize = 8;
+
+fn kills() -> usize {
+    let wanted = std::env::var("BUDAO_TASK_KILLS").ok();
+    wanted.and_then(|count| count.parse().ok()).unwrap_or(KILLS)
+}
 
 const SERVER: &str = r#"
 reply() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
@@ -116,7 +122,7 @@ async fn a_task_survives_kills_of_the_process_and_its_result_is_collected_once()
     let folder = tempfile::tempdir().unwrap();
     let (directory, service) = (folder.path(), service().await);
     let (mut child, session) = start(directory, &service).await;
-    for _ in 1..KILLS {
+    for _ in 1..kills() {
         child.kill().await.unwrap();
         let args = ["resume", SERVER_ARGS[0], SERVER_ARGS[1], &session];
         child = budao(directory, &args).stderr(Stdio::null()).spawn().unwrap();

@@ -122,6 +122,7 @@ impl<'a> Activity<'a> {
                 ref arguments,
                 ref digest,
                 ref reason,
+                purpose,
                 expires_at,
                 ..
             } => Self::QuestionAsked(QuestionDetails {
@@ -131,6 +132,7 @@ impl<'a> Activity<'a> {
                 arguments,
                 digest,
                 reason,
+                purpose,
                 expires_at,
             }),
             Event::QuestionAnswered {

@@ -157,3 +157,23 @@ pub enum Settlement {
     /// The model finds out by itself.
     LeftToModel,
 }
+
+/// What a question asks a person for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QuestionPurpose {
+    /// Whether the call may run. The call has not started.
+    #[default]
+    Permission,
+    /// Values that the running call needs. A denial declines to give them; the call goes on.
+    Elicitation,
+}
+
+impl QuestionPurpose {
+    /// Whether the question decides if a call may run.
+    #[must_use]
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    pub fn is_permission(&self) -> bool {
+        *self == Self::Permission
+    }
+}

@@ -97,6 +97,8 @@ pub enum Kind {
     QuestionNotOpen,
     /// `ERR_PERM_008`: not allowed.
     NotAllowed,
+    /// `ERR_PERM_009`: answer does not fit the question.
+    AnswerDoesNotFit,
     /// `ERR_TOOL_001`: no tool has that name.
     UnknownTool,
     /// `ERR_TOOL_002`: tool is switched off.
@@ -1180,6 +1182,29 @@ impl Kind {
                 facts: &[Fact::EventName, Fact::Reason],
                 recommendations: 2,
                 model_advice: 2,
+                same_advice: false,
+            },
+            Self::AnswerDoesNotFit => &CatalogRow {
+                name: "answer_does_not_fit",
+                message: "answer-does-not-fit",
+                code: "ERR_PERM_009",
+                error_type: ErrorType::Validation,
+                type_name: "ValidationError",
+                category: Category::Validation,
+                remedy: Remedy::User,
+                next: Next::RetryChanged,
+                retryable: false,
+                recoverable: true,
+                auto_retry: false,
+                severity: Severity::Info,
+                strategy: Strategy::Fallback,
+                event: Announcement::Validation,
+                editor: EditorOutcome::Error,
+                context: &[],
+                always: &[Fact::QuestionId, Fact::Mismatches],
+                facts: &[Fact::QuestionId, Fact::Mismatches],
+                recommendations: 2,
+                model_advice: 0,
                 same_advice: false,
             },
             Self::UnknownTool => &CatalogRow {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::turn::OngoingFailure;
+use super::{questions::CallQuestion, turn::OngoingFailure};
 use crate::{
     event::{CallStart, QuestionId},
     fault::Kind,
@@ -27,6 +27,9 @@ pub struct Call {
     /// Set if a worker's process runs the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<Box<RemoteCall>>,
+    /// The questions for input that the call asked while it ran, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub questions: Vec<CallQuestion>,
 }
 
 /// The progress of a call.

@@ -7,10 +7,12 @@ use serde::{Deserialize, Serialize};
 use super::{
     call::{Call, CallState},
     models::TurnModels,
+    questions::{CallQuestion, answer_of},
 };
 use crate::{
     brake::{Brake, call_key},
-    event::{CommandId, Decision, Event, Scope, Seq, TurnNumber},
+    elicitation::ElicitationAnswer,
+    event::{CommandId, Decision, Event, QuestionPurpose, Scope, Seq, TurnNumber},
     fault::{Fault, Kind, Operation},
     lang::Lang,
     message::{Block, CallId, Usage},
@@ -226,8 +228,19 @@ impl Turn {
                 digest,
                 idempotent,
                 expires_at,
+                purpose,
                 ..
             } => {
+                if *purpose == QuestionPurpose::Elicitation {
+                    let asked = CallQuestion {
+                        question: question.clone(),
+                        arguments: arguments.clone(),
+                        digest: digest.clone(),
+                        expires_at: *expires_at,
+                        answer: None,
+                    };
+                    return self.with_call(call, |call| call.questions.push(asked));
+                }
                 let asked = CallState::AwaitingDecision {
                     question: question.clone(),
                     arguments: arguments.clone(),
@@ -238,10 +251,18 @@ impl Turn {
                 };
                 self.with_call(call, |call| call.state = asked);
             }
-            Event::QuestionAnswered {
-                call, decision: Decision::Allow, arguments, note, ..
-            } => {
-                self.with_call(call, |call| call.approve(arguments.clone(), note.clone()));
+            Event::QuestionAnswered { question, call, decision, arguments, note, .. } => {
+                self.with_call(call, |call| {
+                    let answer = || answer_of(*decision, arguments.as_ref());
+                    if !call.close_question(question, answer) && *decision == Decision::Allow {
+                        call.approve(arguments.clone(), note.clone());
+                    }
+                });
+            }
+            Event::QuestionExpired { question, call } => {
+                self.with_call(call, |call| {
+                    call.close_question(question, || ElicitationAnswer::Expired);
+                });
             }
             Event::ToolCallQueued(start) => self.with_call(&start.call, |call| call.queue(start)),
             Event::ToolCallOffered { call, route, .. } => {
@@ -326,7 +347,7 @@ impl Turn {
         let mut open = self.calls.iter().filter(|call| call.is_open()).peekable();
         let asks = self.phase == Phase::Calling
             && open.peek().is_some()
-            && open.all(|call| matches!(call.state, CallState::AwaitingDecision { .. }));
+            && open.all(|call| call.open_question().is_some());
         asks || self.phase == Phase::Confirming
     }
 

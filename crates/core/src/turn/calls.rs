@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     brake::call_key,
-    event::{CallStart, Scope},
+    event::{CallStart, QuestionPurpose, Scope},
     fault::{Advice, Progress},
     retry,
     session::{Call, OngoingFailure, Turn, is_invalid},
@@ -22,23 +22,28 @@ pub(super) fn due(turn: &Turn) -> Vec<Work> {
     let mut unchecked = Vec::new();
     let mut wake = None;
     for call in &turn.calls {
+        let earliest = |wake: Option<Timestamp>, at: Timestamp| wake.map_or(at, |it| it.min(at));
+        if let Some(open) = call.open_question() {
+            wake = Some(earliest(wake, open.expires_at));
+        }
         match &call.state {
             CallState::Requested { .. } => unchecked.push(call.id.clone()),
             CallState::Started { attempt, .. } => {
                 let (call, attempt) = (call.id.clone(), *attempt);
                 work.push(Work::Call { turn: number, call, attempt });
             }
-            CallState::AwaitingDecision { expires_at: at, .. }
-            | CallState::Waiting { until: at, .. }
+            CallState::Waiting { until: at, .. }
             | CallState::Reconciling { until: Some(at), .. } => {
-                wake = Some(wake.map_or(*at, |earliest: crate::time::Timestamp| earliest.min(*at)));
+                wake = Some(earliest(wake, *at));
             }
             CallState::Reconciling { attempt, until: None, .. } => {
                 let (call, attempt) = (call.id.clone(), *attempt);
                 work.push(Work::Reconcile { turn: number, call, attempt });
             }
-            // The turn starts it as soon as a slot is free.
-            CallState::Queued { .. } | CallState::Ended { .. } => {}
+            // A person decides, or the turn starts it as soon as a slot is free.
+            CallState::AwaitingDecision { .. }
+            | CallState::Queued { .. }
+            | CallState::Ended { .. } => {}
         }
     }
     if !unchecked.is_empty() {
@@ -196,6 +201,7 @@ impl Stepper<'_> {
                         digest,
                         idempotent,
                         reason,
+                        purpose: QuestionPurpose::Permission,
                         expires_at,
                     });
                 }
@@ -284,6 +290,7 @@ impl Stepper<'_> {
 
     /// Records the one outcome of a call.
     pub(super) fn end_call(&mut self, id: CallId, outcome: Outcome) {
+        self.close_input_questions(&id, |_| true);
         let Some(call) = self.turn().call(&id).filter(|call| call.is_open()) else { return };
         let tool = call.tool.clone();
         let duration_ms = match &call.state {
@@ -385,6 +392,7 @@ impl Stepper<'_> {
         let now = self.env.now;
         let calls: Vec<Call> = self.turn().calls.clone();
         for call in calls {
+            self.close_input_questions(&call.id, |open| open.expires_at <= now);
             match call.state {
                 CallState::Waiting {
                     attempt, ref arguments, until, idempotent, reconcile, ..

@@ -1,11 +1,11 @@
 //! Rules for commands: what each does to a session, and its answer.
 
 use super::{
-    Answer, CallState, Command, CommandBody, CommandId, Event, Fact, Fault, Kind, Operation,
-    QuestionId, SessionEnd, Stepper, StopReason, TurnNumber, calls,
+    Answer, Command, CommandBody, CommandId, Event, Fact, Fault, Kind, Operation, QuestionId,
+    SessionEnd, Stepper, StopReason, TurnNumber, calls,
 };
 use crate::{
-    event::{Decision, Seq, Settings, Settlement},
+    event::{Decision, QuestionPurpose, Seq, Settings, Settlement},
     message::CallId,
     nesting,
     session::Phase,
@@ -196,6 +196,9 @@ impl Stepper<'_> {
             .open_question(&decided.question)
             .ok_or_else(|| not_open(&decided.question, "it is not pending"))?;
         self.check_answer(&decided, &open.digest, open.expires_at)?;
+        if open.purpose == QuestionPurpose::Elicitation {
+            return self.answer_elicitation(decided, open);
+        }
         let DecisionArgs { question, decision, by, note, arguments, .. } = decided;
         let edited = arguments.filter(|arguments| *arguments != open.arguments);
         self.emit(Event::QuestionAnswered {
@@ -234,21 +237,18 @@ impl Stepper<'_> {
         Ok(())
     }
 
-    fn open_question(&self, wanted: &QuestionId) -> Option<OpenQuestion> {
+    fn open_question(&self, wanted: &QuestionId) -> Option<AskedQuestion> {
         let turn = self.session.turn.as_ref()?;
-        turn.calls.iter().find_map(|call| match &call.state {
-            CallState::AwaitingDecision { question, arguments, digest, expires_at, .. }
-                if question == wanted =>
-            {
-                Some(OpenQuestion {
-                    call: call.id.clone(),
-                    tool: call.tool.clone(),
-                    arguments: arguments.clone(),
-                    digest: digest.clone(),
-                    expires_at: *expires_at,
-                })
-            }
-            _ => None,
+        turn.calls.iter().find_map(|call| {
+            let open = call.open_question().filter(|open| open.question == wanted)?;
+            Some(AskedQuestion {
+                call: call.id.clone(),
+                tool: call.tool.clone(),
+                arguments: open.arguments.clone(),
+                digest: open.digest.to_owned(),
+                expires_at: open.expires_at,
+                purpose: open.purpose,
+            })
         })
     }
 }
@@ -276,25 +276,26 @@ pub fn question_expired(question: &QuestionId) -> Fault {
     not_open(question, "it has expired")
 }
 
-fn not_open(question: &QuestionId, reason: &'static str) -> Fault {
+pub(super) fn not_open(question: &QuestionId, reason: &'static str) -> Fault {
     Fault::new(Kind::QuestionNotOpen, Operation::AnswerQuestion)
         .with(Fact::QuestionId, question.to_string())
         .with(Fact::Reason, reason)
 }
 
-struct DecisionArgs {
-    question: QuestionId,
-    decision: Decision,
-    by: String,
-    note: Option<String>,
-    arguments: Option<serde_json::Value>,
+pub(super) struct DecisionArgs {
+    pub(super) question: QuestionId,
+    pub(super) decision: Decision,
+    pub(super) by: String,
+    pub(super) note: Option<String>,
+    pub(super) arguments: Option<serde_json::Value>,
     digest: Option<String>,
 }
 
-struct OpenQuestion {
-    call: CallId,
+pub(super) struct AskedQuestion {
+    pub(super) call: CallId,
     tool: String,
-    arguments: serde_json::Value,
+    pub(super) arguments: serde_json::Value,
     digest: String,
     expires_at: Timestamp,
+    purpose: QuestionPurpose,
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::{
+    elicitation::Elicitation,
     event::{Answer, Command, CommandId, Entry, Event, TurnNumber},
     fallback::ModelOutlook,
     fault::Fault,
@@ -142,6 +143,19 @@ pub enum Input {
         turn: TurnNumber,
         /// Recorded as it is.
         event: Event,
+    },
+    /// A running call asks a person for input.
+    InputNeeded {
+        /// The turn that made the call.
+        turn: TurnNumber,
+        /// The call that asks.
+        call: CallId,
+        /// The attempt that asks; a stale one is dropped.
+        attempt: u32,
+        /// What the person is asked.
+        elicitation: Box<Elicitation>,
+        /// Hash over the tool, the question and its place among the questions of the attempt.
+        digest: String,
     },
     /// An attempt at a call ended.
     ToolCallEnded {

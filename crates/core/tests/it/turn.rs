@@ -3,6 +3,7 @@
 mod deputy;
 mod doubts;
 mod edges;
+mod elicitation;
 mod ends;
 mod fallback;
 mod fold;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use budao_core::{
-    event::{Decision, Event, Scope, SessionEnd, Settings, StopReason},
+    event::{Decision, Event, QuestionPurpose, Scope, SessionEnd, Settings, StopReason},
     fault::Kind,
     message::Usage,
     tally::FaultCounts,
@@ -141,6 +141,7 @@ pub async fn a_session_shows_what_it_is_doing(fixture: &Fixture) {
         idempotent: false,
         digest: String::new(),
         reason: String::new(),
+        purpose: QuestionPurpose::Permission,
         expires_at: Timestamp::default(),
     };
     let answered = Event::QuestionAnswered {

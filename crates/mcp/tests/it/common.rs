@@ -35,6 +35,21 @@ pub(crate) fn fake_path() -> PathBuf {
     path
 }
 
+/// The folder of a program of others, or nothing and a loud word. It is fetched by `cargo xtask peers NAME`.
+pub(crate) fn peer(name: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("BUDAO_PEERS")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/budao/peers")));
+    let found = folder?.join(name);
+    if !found.exists() {
+        let advice = format!("NOT TESTED: `{name}` is missing; `cargo xtask peers {name}`");
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{advice}");
+        eprintln!("\n*** {advice} ***\n");
+        return None;
+    }
+    Some(found)
+}
+
 /// Tries again soon.
 pub(crate) fn quick() -> RetryPolicy {
     let base = Duration::from_millis(10);

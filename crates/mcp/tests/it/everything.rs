@@ -3,7 +3,7 @@
 //! It is fetched by `cargo xtask peers mcp-everything`. Where it is missing these tests say so and pass; with
 //! `CI=true` they fail.
 
-use std::{path::PathBuf, process::Stdio as Pipe, time::Duration};
+use std::{process::Stdio as Pipe, time::Duration};
 
 use budao_core::{
     fault::{ErrorType, Kind},
@@ -17,29 +17,13 @@ use tokio::{
     process::{Child, Command},
 };
 
-use crate::common::{call, call_with, connect, done, exists, failed, names, quick, within};
+use crate::common::{call, call_with, connect, done, exists, failed, names, peer, quick, within};
 
 const ENTRY: &str = "node_modules/@modelcontextprotocol/server-everything/dist/index.js";
 
-/// Where the server's program is, if it was fetched.
-fn entry() -> Option<String> {
-    let folder = std::env::var_os("BUDAO_PEERS")
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/budao/peers")));
-    let path = folder?.join("mcp-everything").join(ENTRY);
-    path.exists().then(|| path.to_str().map(str::to_owned))?
-}
-
-/// The program, or nothing and a loud word.
+/// The server's program, if it was fetched.
 fn fetched() -> Option<String> {
-    let found = entry();
-    if found.is_none() {
-        let advice =
-            "NOT TESTED: the MCP test server is missing; `cargo xtask peers mcp-everything`";
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "{advice}");
-        eprintln!("\n*** {advice} ***\n");
-    }
-    found
+    peer("mcp-everything")?.join(ENTRY).to_str().map(str::to_owned)
 }
 
 fn over_stdio(entry: String) -> McpServerConfig {

@@ -5,12 +5,15 @@
 
 mod calls;
 mod common;
+mod conformance;
 mod defence;
 mod eras;
 mod everything;
 mod life;
 mod login;
 mod net;
+mod published;
 mod python;
+mod questions;
 mod resources;
 mod tasks;

@@ -3,7 +3,7 @@
 //! It is fetched by `cargo xtask peers mcp-python`. Where it is missing these tests say so and pass; with `CI=true` they
 //! fail.
 
-use std::{path::PathBuf, process::Stdio as Pipe};
+use std::process::Stdio as Pipe;
 
 use budao_core::fault::Kind;
 use budao_mcp::{Era, McpServerConfig, ServerHandle};
@@ -14,22 +14,13 @@ use tokio::{
     process::{Child, Command},
 };
 
-use crate::common::{call, call_with, connect, done, failed, within};
+use crate::common::{call, call_with, connect, done, failed, peer, within};
 
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/python_server.py");
 
 /// The Python with the package, or nothing and a loud word.
 fn python() -> Option<String> {
-    let folder = std::env::var_os("BUDAO_PEERS")
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/budao/peers")));
-    let found = folder?.join("mcp-python/bin/python");
-    if !found.exists() {
-        let advice = "NOT TESTED: the Python package is missing; `cargo xtask peers mcp-python`";
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "{advice}");
-        eprintln!("\n*** {advice} ***\n");
-        return None;
-    }
+    let found = peer("mcp-python")?.join("bin/python");
     found.to_str().map(str::to_owned)
 }
 

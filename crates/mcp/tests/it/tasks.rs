@@ -169,13 +169,24 @@ async fn a_task_that_the_server_does_not_know_any_more_ends_the_call_with_its_re
 }
 
 #[tokio::test]
-async fn a_question_in_the_middle_of_a_call_is_declined_and_shown() {
+async fn a_task_of_another_call_is_not_followed_for_this_one() {
     let it = Fixture::new(false);
-    let server = connect(it.config()).await;
-    let (notes, mut shown) = NoteSender::channel(64);
-    let context = CallContext { notes, ..isolation::context() };
-    let answer = done(call_with(&server, "form", json!({}), context).await);
-    assert_eq!(answer, json!("kept: {\"k1\":{\"action\":\"decline\"}}"));
-    assert_eq!(shown.recv().await, Some(Note::Output("[input declined] Who are you?\n".into())));
+    let mut config = it.config();
+    if let budao_mcp::Transport::Stdio(stdio) = &mut config.transport {
+        stdio.args.push("--one-task".to_owned());
+    }
+    let server = connect(config).await;
+    let first = call_with(&server, "job", json!({}), with_memory(&it.memory));
+    let second = async {
+        it.asked(1).await;
+        let other = CallContext { idempotency_key: "other".into(), ..isolation::context() };
+        let fault = failed(call_with(&server, "job", json!({}), other).await).fault;
+        it.tasks.release().unwrap();
+        fault
+    };
+    let (outcome, fault) = tokio::join!(first, second);
+    assert_eq!(done(outcome), json!("result of t1"));
+    assert_eq!(fault.hops()[0].name, "fake", "{fault}");
+    assert!(fault.to_string().contains("cannot be understood"), "{fault}");
     within(server.shutdown()).await;
 }

@@ -3,9 +3,10 @@
 //! The entries of one decision have the same time, so the records of that time (the group) hold what the input brought.
 
 use budao_core::{
+    elicitation::Elicitation,
     event::{
-        ChildLink, Command, CommandBody, CommandId, Compaction, Event, ReconcileVerdict, Record,
-        SessionEnd, Settlement, Stage, TaskEnd, TurnNumber,
+        ChildLink, Command, CommandBody, CommandId, Compaction, Event, QuestionPurpose,
+        ReconcileVerdict, Record, SessionEnd, Settlement, Stage, TaskEnd, TurnNumber,
     },
     fault::{Detail, Fact, Fault, Kind, Operation, text},
     gate::{HoldReason, HoldReport},
@@ -19,7 +20,7 @@ use budao_core::{
     turn::{CallVerdict, Input as TurnInput},
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Input;
 
@@ -320,6 +321,13 @@ impl GroupReader<'_> {
                 Event::ReconcileEnded { call, verdict, .. } => {
                     inputs.extend(self.reconciled(call, *verdict));
                 }
+                Event::QuestionAsked {
+                    call,
+                    arguments,
+                    digest,
+                    purpose: QuestionPurpose::Elicitation,
+                    ..
+                } => inputs.extend(self.input_needed(current, call, arguments, digest)),
                 _ => {}
             }
         }
@@ -339,6 +347,20 @@ impl GroupReader<'_> {
             }
             _ => None,
         }
+    }
+
+    /// The request of a running call for input.
+    fn input_needed(
+        &self,
+        current: &Turn,
+        id: &CallId,
+        arguments: &Value,
+        digest: &str,
+    ) -> Option<TurnInput> {
+        let CallState::Started { attempt, .. } = &current.call(id)?.state else { return None };
+        let elicitation = Box::new(Elicitation::of_arguments(arguments)?);
+        let (turn, call, digest) = (self.turn, id.clone(), digest.to_owned());
+        Some(TurnInput::InputNeeded { turn, call, attempt: *attempt, elicitation, digest })
     }
 
     fn reconciled(&self, call: &CallId, verdict: ReconcileVerdict) -> Option<TurnInput> {
@@ -397,7 +419,14 @@ impl GroupReader<'_> {
                 })
             }
             Event::QuestionAsked {
-                call, arguments, repairs, idempotent, digest, reason, ..
+                call,
+                arguments,
+                repairs,
+                idempotent,
+                digest,
+                reason,
+                purpose: QuestionPurpose::Permission,
+                ..
             } if call == *id => {
                 Some(CallVerdict::Ask { arguments, repairs, idempotent, digest, reason })
             }

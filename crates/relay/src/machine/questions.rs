@@ -1,7 +1,7 @@
 //! Interrupts of the agent as questions to people.
 
 use budao_core::{
-    event::{Decision, Event, QuestionId},
+    event::{Decision, Event, QuestionId, QuestionPurpose},
     fault::{Advice, Fact, Fault, Kind, Operation},
     message::CallId,
     session::{CallState, Turn},
@@ -128,6 +128,7 @@ impl RelayStepper<'_> {
             digest,
             idempotent: false,
             reason: said.chars().take(REASON_CHARS).collect(),
+            purpose: QuestionPurpose::Permission,
             expires_at: own.map_or(latest, |own| own.min(latest)),
         });
     }

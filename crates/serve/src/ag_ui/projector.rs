@@ -8,7 +8,8 @@ use std::{fmt::Write as _, sync::Arc};
 use budao_core::{
     Fault, Lang, Record,
     activity::{Activity, ActivityFold, ControlRequest, StageEnd},
-    event::{CommandId, Seq, SessionId, Stage, StopReason, TurnNumber},
+    elicitation::Elicitation,
+    event::{CommandId, QuestionPurpose, Seq, SessionId, Stage, StopReason, TurnNumber},
     fault::text,
     message::{Block, CallId, Usage, text_of},
     session::Session,
@@ -22,6 +23,7 @@ use crate::{
     front_end::{
         EventSink, Notices, Pause, PendingQuestion, Prelude, Projection, RunNote, TurnCalls, run_of,
     },
+    project::elicitation_text,
     server::Server,
     texts::{brief, translate_with},
 };
@@ -317,7 +319,45 @@ impl AgUiProjector {
         }
     }
 
+    /// The interrupt for input that a running call asks for. The answer's `editedArgs` are the values.
+    fn input_interrupt(&self, open: &PendingQuestion, asked: &Elicitation) -> Value {
+        let (id, args) = elicitation_text(asked);
+        let properties: serde_json::Map<String, Value> =
+            asked.fields.iter().map(|field| (field.name.clone(), field.to_schema())).collect();
+        let required: Vec<&str> = asked
+            .fields
+            .iter()
+            .filter(|field| field.required)
+            .map(|field| field.name.as_str())
+            .collect();
+        json!({
+            "id": open.question,
+            "reason": "input_required",
+            "message": translate_with(id, &args, self.notices.language()),
+            "expiresAt": open.expires_at.to_string(),
+            "responseSchema": {
+                "type": "object",
+                "properties": {
+                    "approved": { "type": "boolean" },
+                    "editedArgs": {
+                        "type": "object", "properties": properties, "required": required,
+                    },
+                },
+                "required": ["approved"],
+            },
+            "metadata": {
+                "tool": open.tool, "elicitation": asked, "digest": open.digest,
+            },
+            "toolCallId": open.call,
+        })
+    }
+
     fn interrupt(&self, open: &PendingQuestion) -> Value {
+        if open.purpose == QuestionPurpose::Elicitation
+            && let Some(asked) = Elicitation::of_arguments(&open.arguments)
+        {
+            return self.input_interrupt(open, &asked);
+        }
         let lang = self.notices.language();
         let args = [("tool", brief(&open.tool).into())];
         let mut interrupt = json!({

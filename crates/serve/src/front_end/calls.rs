@@ -3,7 +3,7 @@
 use budao_core::{
     Timestamp,
     activity::Activity,
-    event::QuestionId,
+    event::{QuestionId, QuestionPurpose},
     message::{Block, CallId},
 };
 use serde_json::Value;
@@ -37,6 +37,7 @@ pub(crate) struct PendingQuestion {
     pub(crate) arguments: Value,
     pub(crate) digest: String,
     pub(crate) reason: String,
+    pub(crate) purpose: QuestionPurpose,
     pub(crate) expires_at: Timestamp,
 }
 
@@ -77,6 +78,7 @@ impl TurnCalls {
                 arguments: asked.arguments.clone(),
                 digest: asked.digest.to_owned(),
                 reason: asked.reason.to_owned(),
+                purpose: asked.purpose,
                 expires_at: asked.expires_at,
             }),
             Activity::QuestionClosed { question, .. } => {

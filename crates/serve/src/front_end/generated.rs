@@ -3,7 +3,10 @@
 
 use budao_core::{
     Event, Fault, Kind, Record, Timestamp,
-    event::{CallStart, Decision, Epoch, QuestionId, Scope, SessionId, Settings, StopReason},
+    event::{
+        CallStart, Decision, Epoch, QuestionId, QuestionPurpose, Scope, SessionId, Settings,
+        StopReason,
+    },
     fault::{Fact, Operation},
     message::{Block, CallId, ModelStop, ToolUse, Usage},
     remote::{OfferedTool, ToolOffer, ToolRoute},
@@ -162,6 +165,7 @@ impl Session {
                         digest: "d".to_owned(),
                         idempotent: false,
                         reason: "permission_mode".to_owned(),
+                        purpose: QuestionPurpose::Permission,
                         expires_at: Timestamp::from_micros(1_800_000_000_000_000),
                     });
                     asked.push((call.clone(), question));

@@ -191,10 +191,7 @@ impl Thread {
 
     fn open_questions(&self) -> impl Iterator<Item = &QuestionId> {
         let calls = self.state.turn.iter().flat_map(|turn| &turn.calls);
-        let asked = calls.filter_map(|call| match &call.state {
-            CallState::AwaitingDecision { question, .. } => Some(question),
-            _ => None,
-        });
+        let asked = calls.filter_map(|call| call.open_question().map(|open| open.question));
         let plan = self.state.pipeline.as_ref().and_then(|plan| plan.confirmation.as_ref());
         let plan = plan.filter(|_| self.state.turn.is_some()).map(|open| &open.question);
         asked.chain(plan)

@@ -3,7 +3,7 @@
 use budao_core::{
     Timestamp,
     event::{Epoch, SessionId},
-    session::{CallState, Doubt, Session},
+    session::{Doubt, Session},
     tally::FaultCounts,
     timer::{Schedule, Timer},
 };
@@ -243,15 +243,10 @@ fn questions(state: &Session) -> Vec<QuestionView> {
         expires_at: expires.to_string(),
     };
     let calls = state.turn.iter().flat_map(|turn| &turn.calls);
-    let of_calls = calls.filter_map(|call| match &call.state {
-        CallState::AwaitingDecision { question, arguments, digest, expires_at, .. } => Some(view(
-            &question.0,
-            Some(call.tool.clone()),
-            Some(arguments.clone()),
-            digest,
-            *expires_at,
-        )),
-        _ => None,
+    let of_calls = calls.filter_map(|call| {
+        let open = call.open_question()?;
+        let (tool, arguments) = (Some(call.tool.clone()), Some(open.arguments.clone()));
+        Some(view(&open.question.0, tool, arguments, open.digest, open.expires_at))
     });
     let pipeline = state.pipeline.iter().filter(|_| state.turn.is_some());
     let of_plan = pipeline.filter_map(|pipeline| {

@@ -3,10 +3,11 @@
 use budao_core::{
     Lang, Record, Timestamp,
     activity::{Activity, QuestionDetails},
-    event::{Decision, QuestionId, Scope, SessionId, Settlement, Stage, TaskId},
+    elicitation::Elicitation,
+    event::{Decision, QuestionId, QuestionPurpose, Scope, SessionId, Settlement, Stage, TaskId},
     fault::{render, text},
     message::CallId,
-    session::CallState,
+    texts::FluentValue,
     tool::{Outcome, Repair},
 };
 use serde_json::{Value, json};
@@ -192,13 +193,17 @@ impl Projector {
             let frame = Frame::new("agent.user_confirm", at).about(session);
             self.add_stage(question.render(frame, at, self.language()).with("resent", true))
         };
-        let calls = turn.calls.iter().filter_map(|call| match &call.state {
-            CallState::AwaitingDecision { question, arguments, digest, expires_at, .. } => {
-                let (tool, expires_at) = (&call.tool, *expires_at);
-                let question = QuestionFrame { question, tool, arguments, digest, expires_at };
-                Some(again(question).with("call_id", call.id.to_string()))
-            }
-            _ => None,
+        let calls = turn.calls.iter().filter_map(|call| {
+            let open = call.open_question()?;
+            let question = QuestionFrame {
+                question: open.question,
+                tool: &call.tool,
+                arguments: open.arguments,
+                digest: open.digest,
+                purpose: open.purpose,
+                expires_at: open.expires_at,
+            };
+            Some(again(question).with("call_id", call.id.to_string()))
         });
         let plan = self.session.pipeline.as_ref().and_then(|plan| plan.confirmation.as_ref());
         let plan = plan.map(|open| {
@@ -208,6 +213,7 @@ impl Projector {
                 tool: PLAN,
                 arguments: &arguments,
                 digest: &open.digest,
+                purpose: QuestionPurpose::Permission,
                 expires_at: open.expires_at,
             })
         });
@@ -221,21 +227,27 @@ struct QuestionFrame<'a> {
     tool: &'a str,
     arguments: &'a Value,
     digest: &'a str,
+    purpose: QuestionPurpose,
     expires_at: Timestamp,
 }
 
 impl<'a> From<QuestionDetails<'a>> for QuestionFrame<'a> {
     fn from(asked: QuestionDetails<'a>) -> Self {
-        let QuestionDetails { question, tool, arguments, digest, expires_at, .. } = asked;
-        Self { question, tool, arguments, digest, expires_at }
+        let QuestionDetails { question, tool, arguments, digest, purpose, expires_at, .. } = asked;
+        Self { question, tool, arguments, digest, purpose, expires_at }
     }
 }
 
 impl QuestionFrame<'_> {
     fn render(&self, frame: Frame, at: Timestamp, lang: Lang) -> Frame {
-        let frame = match self.tool {
-            PLAN => self.about_plan(frame, lang),
-            _ => self.about_call(frame, lang),
+        let elicitation = match self.purpose {
+            QuestionPurpose::Permission => None,
+            QuestionPurpose::Elicitation => Elicitation::of_arguments(self.arguments),
+        };
+        let frame = match (elicitation, self.tool) {
+            (Some(asked), _) => self.about_input(&asked, frame, lang),
+            (None, PLAN) => self.about_plan(frame, lang),
+            (None, _) => self.about_call(frame, lang),
         };
         frame
             .with_step_id(self.question.0.clone())
@@ -261,6 +273,21 @@ impl QuestionFrame<'_> {
             .with("tasks", tasks)
     }
 
+    fn about_input(&self, asked: &Elicitation, frame: Frame, lang: Lang) -> Frame {
+        let (id, args) = elicitation_text(asked);
+        let frame = frame
+            .text(translate_with(id, &args, Lang::En))
+            .show(translate_with(id, &args, lang))
+            .with("scope", "elicitation")
+            .with("tool_name", self.tool)
+            .with("server", asked.server.as_str())
+            .with("message", asked.message.as_str());
+        match (&asked.url, &asked.host) {
+            (Some(url), Some(host)) => frame.with("url", url.as_str()).with("host", host.as_str()),
+            _ => frame.with("fields", json!(asked.fields)),
+        }
+    }
+
     fn about_call(&self, frame: Frame, lang: Lang) -> Frame {
         let args = [("tool", brief(self.tool).into())];
         frame
@@ -270,6 +297,16 @@ impl QuestionFrame<'_> {
             .with("tool_name", self.tool)
             .with("tool_args", self.arguments.clone())
     }
+}
+
+/// The text of a question for input, and its arguments.
+pub(crate) fn elicitation_text(
+    asked: &Elicitation,
+) -> (&'static str, [(&'static str, FluentValue<'static>); 3]) {
+    let id = if asked.url.is_some() { "ask-address" } else { "ask-input" };
+    let text = |text: &str| FluentValue::from(text.to_owned());
+    let host = text(asked.host.as_deref().unwrap_or_default());
+    (id, [("server", text(&asked.server)), ("message", text(&asked.message)), ("host", host)])
 }
 
 fn child_of(

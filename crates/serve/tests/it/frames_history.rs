@@ -224,6 +224,7 @@ fn asked_about(writer: &mut RecordWriter) {
         digest: "9f86d081884c7d659a2feaa0c55ad015".to_owned(),
         idempotent: false,
         reason: "the tool writes or executes, and the mode is `approval`".to_owned(),
+        purpose: budao_core::event::QuestionPurpose::Permission,
         expires_at: writer.now().after(std::time::Duration::from_secs(86_400)),
     });
     writer.put(Event::QuestionAnswered {
@@ -398,6 +399,7 @@ fn confirmed(writer: &mut RecordWriter, tasks: &[Task]) {
         digest: draft.digest(),
         idempotent: true,
         reason: "the plan must be confirmed before it is carried out".to_owned(),
+        purpose: budao_core::event::QuestionPurpose::Permission,
         expires_at: writer.now().after(std::time::Duration::from_secs(86_400)),
     });
     writer.put(Event::QuestionAnswered {

@@ -52,6 +52,12 @@ impl TaskFolder {
         fs::write(self.0.join("released"), "")
     }
 
+    /// How often the tool `form` was called, with and without answers.
+    #[must_use]
+    pub fn forms(&self) -> usize {
+        self.count("form")
+    }
+
     fn count(&self, what: &str) -> usize {
         fs::read(self.0.join(what)).map_or(0, |bytes| bytes.len())
     }
@@ -71,6 +77,7 @@ impl<W: Write> Session<W> {
 
     pub(super) fn create_task(&mut self, id: &Value) -> io::Result<Flow> {
         let number = self.folder().add("created")?;
+        let number = if self.behaviour.one_task { 1 } else { number };
         let mut task = task(&format!("t{number}"), "working");
         task["resultType"] = "task".into();
         self.answer(id, task)
@@ -107,8 +114,9 @@ impl<W: Write> Session<W> {
         }
     }
 
-    /// Asks for input, once, and answers with what it got.
+    /// Asks for input, once, and answers with what it got. The argument `request` replaces its question.
     pub(super) fn form(&mut self, id: &Value, params: &Value) -> io::Result<Flow> {
+        self.folder().add("form")?;
         let answers = &params["inputResponses"];
         if !answers.is_null() {
             let state = params["requestState"].as_str().unwrap_or_default();
@@ -117,7 +125,10 @@ impl<W: Write> Session<W> {
         let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
         let question =
             json!({ "mode": "form", "message": "Who are you?", "requestedSchema": schema });
-        let requests = json!({ "k1": { "method": "elicitation/create", "params": question } });
+        let request = json!({ "method": "elicitation/create", "params": question });
+        let asked = &params["arguments"]["request"];
+        let request = if asked.is_null() { request } else { asked.clone() };
+        let requests = json!({ "k1": request });
         self.answer(
             id,
             json!({

