@@ -193,3 +193,58 @@ fn values(field: &FormField) -> Vec<(String, Option<Value>)> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use agent_client_protocol::v1::schema::SelectedPermissionOutcome;
+
+    use super::*;
+
+    fn chosen(id: &str) -> Result<RequestPermissionResponse, Error> {
+        let selected = SelectedPermissionOutcome::new(id.to_owned());
+        Ok(RequestPermissionResponse::new(RequestPermissionOutcome::Selected(selected)))
+    }
+
+    fn question(properties: &Value, required: &[&str]) -> InputQuestion {
+        let schema = json!({ "type": "object", "properties": properties, "required": required });
+        InputQuestion::new(Elicitation::form("shop", "What?", &schema).unwrap())
+    }
+
+    fn pick(question: &mut InputQuestion, id: &str) -> UserAnswer {
+        question.read_option(&chosen(id), Lang::En)
+    }
+
+    #[test]
+    fn fields_are_answered_one_after_the_other_by_number() {
+        let properties = json!({
+            "size": { "type": "string", "enum": ["s", "l"] },
+            "gift": { "type": "boolean" },
+            "count": { "type": "integer", "default": 2 },
+        });
+        let mut asked = question(&properties, &["size"]);
+        assert_eq!(pick(&mut asked, "1"), UserAnswer::Next);
+        // The third option of a value that is not required leaves it out.
+        assert_eq!(pick(&mut asked, "2"), UserAnswer::Next);
+        let values = json!({ "size": "l", "count": 2 });
+        assert_eq!(pick(&mut asked, "0"), UserAnswer::Complete(values));
+        let mut asked = question(&properties, &["size"]);
+        assert!(matches!(pick(&mut asked, DECLINE), UserAnswer::Declined(_)));
+        let mut asked = question(&properties, &["size"]);
+        assert!(matches!(pick(&mut asked, "7"), UserAnswer::Declined(_)));
+    }
+
+    #[test]
+    fn a_text_that_must_be_typed_cannot_be_answered_by_number() {
+        let asked = question(&json!({ "name": { "type": "string" } }), &["name"]);
+        assert!(asked.choices(Lang::En).is_empty());
+    }
+
+    #[test]
+    fn an_address_has_one_way_to_accept() {
+        let address = Elicitation::address("s", "Sign in", "https://a.example/x", "a.example");
+        let mut asked = InputQuestion::new(address.unwrap());
+        assert!(!asked.is_form());
+        assert!(headline(&asked.asked, Lang::En).contains("a.example"));
+        assert_eq!(pick(&mut asked, "0"), UserAnswer::Complete(Value::Null));
+    }
+}

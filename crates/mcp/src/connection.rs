@@ -374,9 +374,10 @@ impl ServerConnection {
         let CallRequest { tool, arguments, mut waiting } = request;
         let mut params = CallToolRequestParams::new(tool.to_owned());
         params.arguments = arguments;
-        let _routed = self.router.enter(&shared.name, context);
+        let routed = self.router.enter(&shared.name, context);
+        let mut round = 0;
         loop {
-            let round = waiting.as_ref().map_or(0, |waiting| waiting.round);
+            round = waiting.as_ref().map_or(round, |waiting| waiting.round);
             if round > INPUT_ROUNDS_MAX {
                 return Err(ServerError::Unsupported("the server asks for input again and again"));
             }
@@ -387,7 +388,15 @@ impl ServerConnection {
                 params.input_responses = Some(answers);
                 params.request_state = waiting.state;
             }
-            let needed = match self.ask_once(params.clone(), context).await? {
+            let answer = match self.ask_once(params.clone(), context).await {
+                // The server has not made the call: a person must open an address first.
+                Err(error) if routed.has_opened(&error.addresses()).await => {
+                    round += 1;
+                    continue;
+                }
+                answer => answer?,
+            };
+            let needed = match answer {
                 ServerResult::CallToolResult(result) => return Ok(Some(CallAnswer::Done(result))),
                 ServerResult::CreateTaskResult(created) => {
                     return Ok(Some(CallAnswer::Task(created.task)));

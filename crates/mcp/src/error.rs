@@ -109,7 +109,19 @@ impl FaultContext<'_> {
     }
 }
 
+/// The most addresses that a person is asked to open before one call.
+const ADDRESSES_MAX: usize = 4;
+
 impl ServerError {
+    /// The addresses that a person must open before the server makes the call, as questions of the server.
+    pub(crate) fn addresses(&self) -> Vec<Value> {
+        let Self::Refused(ErrorData { code: URL_NEEDED, data: Some(data), .. }) = self else {
+            return Vec::new();
+        };
+        let listed = data.get("elicitations").and_then(Value::as_array);
+        listed.into_iter().flatten().take(ADDRESSES_MAX).cloned().collect()
+    }
+
     /// Whether the connection is unusable. An answer of any kind proves that it works.
     pub(crate) fn is_fatal(&self) -> bool {
         match self {

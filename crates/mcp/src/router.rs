@@ -48,6 +48,18 @@ pub(crate) struct RouteGuard {
     call: Arc<RunningCall>,
 }
 
+impl RouteGuard {
+    /// Asks the person to open addresses. Returns whether there are any and all were opened.
+    pub(crate) async fn has_opened(&self, addresses: &[Value]) -> bool {
+        for address in addresses {
+            if self.call.elicit(address).await.action != ElicitationAction::Accept {
+                return false;
+            }
+        }
+        !addresses.is_empty()
+    }
+}
+
 impl Drop for RouteGuard {
     fn drop(&mut self) {
         self.router.lock().running.retain(|call| !Arc::ptr_eq(call, &self.call));

@@ -242,6 +242,11 @@ impl<W: Write> Session<W> {
         self.seen.iter().filter(|message| message["method"] == method).count()
     }
 
+    fn count_calls(&self, tool: &str) -> usize {
+        let calls = self.seen.iter().filter(|message| message["method"] == "tools/call");
+        calls.filter(|call| call["params"]["name"] == tool).count()
+    }
+
     /// Reads the file on every call, so that a test can change the resources.
     fn resources(&self) -> Vec<Value> {
         let path = self.behaviour.resources.iter();
@@ -322,6 +327,15 @@ impl<W: Write> Session<W> {
             }
             "half" => self.say(&json!({ "jsonrpc": "2.0", "id": id })),
             "odd" => self.answer(id, json!({ "content": "not a list" })),
+            // With `data` it fails only the first time.
+            "error" if !given["data"].is_null() && self.count_calls("error") > 1 => {
+                self.answer(id, text("done"))
+            }
+            "error" if !given["data"].is_null() => {
+                let code = given["code"].as_i64().unwrap_or(-32603);
+                let error = json!({ "code": code, "message": "no", "data": given["data"] });
+                self.say(&json!({ "jsonrpc": "2.0", "id": id, "error": error }))
+            }
             "error" => {
                 let code = given["code"].as_i64().unwrap_or(-32603);
                 self.error(id, code, given["message"].as_str().unwrap_or("no"))

@@ -12,6 +12,7 @@ use crate::{
     fault::{Advice, Progress},
     retry,
     session::{Call, OngoingFailure, Turn, is_invalid},
+    time::Timestamp,
     tool::Failure,
 };
 

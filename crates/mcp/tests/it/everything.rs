@@ -6,18 +6,25 @@
 use std::{process::Stdio as Pipe, time::Duration};
 
 use budao_core::{
+    elicitation::ElicitationAnswer,
     fault::{ErrorType, Kind},
     tool::Effect,
 };
-use budao_mcp::{McpServerConfig, ServerHandle};
-use budao_tools::isolation;
+use budao_mcp::{McpServerConfig, ServerHandle, ServerSet};
+use budao_tools::{CallContext, Toolbox, isolation};
 use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     process::{Child, Command},
 };
 
-use crate::common::{call, call_with, connect, done, exists, failed, names, peer, quick, within};
+use crate::{
+    common::{
+        call, call_with, connect, done, exists, failed, limits, names, peer, quick, variables,
+        within, world,
+    },
+    questions::Person,
+};
 
 const ENTRY: &str = "node_modules/@modelcontextprotocol/server-everything/dist/index.js";
 
@@ -233,4 +240,55 @@ async fn a_server_on_the_net_that_dies_while_nobody_calls_is_noticed_too() {
         within(server.watch().wait_for(|_| server.tools().is_empty())).await.unwrap();
         within(server.shutdown()).await;
     }
+}
+
+/// A question over HTTP belongs to the call in whose answer it arrives, however many calls run.
+#[tokio::test]
+async fn a_question_on_the_net_reaches_the_person_behind_its_own_call() {
+    let Some(entry) = fetched() else { return };
+    let listening = listening(&entry, "streamableHttp").await;
+    let url = format!("http://127.0.0.1:{}/mcp", listening.port);
+    let server = connect(McpServerConfig::http("everything", url)).await;
+    let stranger = Person::new(ElicitationAnswer::Accepted(json!({ "name": "Eve" })));
+    let other = CallContext { idempotency_key: "other".into(), ..stranger.context() };
+    let cancel = other.cancel.clone();
+    let long = json!({ "duration": 60, "steps": 600 });
+    let long = call_with(&server, "trigger-long-running-operation", long, other);
+    let ann = Person::new(ElicitationAnswer::Accepted(json!({ "name": "Ann" })));
+    let asks = async {
+        let own = CallContext { idempotency_key: "own".into(), ..ann.context() };
+        let said = done(call_with(&server, "trigger-elicitation-request", json!({}), own).await);
+        cancel.cancel();
+        said
+    };
+    let (_, said) = tokio::join!(long, asks);
+    assert!(said.to_string().contains("Ann"), "{said}");
+    let asked = &ann.questions()[0];
+    assert!(asked.fields.iter().any(|field| field.name == "name"), "{asked:?}");
+    assert!(stranger.questions().is_empty());
+    within(server.shutdown()).await;
+}
+
+#[tokio::test]
+async fn a_prompt_of_a_server_of_others_is_listed_and_filled_in() {
+    let Some(entry) = fetched() else { return };
+    let set = ServerSet::open([over_stdio(entry)], &variables(), &world(), &limits()).unwrap();
+    assert!(within(set.ready(&world(), Duration::from_secs(20))).await.is_empty());
+    let toolbox = set.offer(&Toolbox::builder().build()).unwrap();
+    let run = async |tool: &str, arguments| {
+        let context = isolation::context();
+        let checked = toolbox.check_value(tool, arguments, &context.limits).unwrap();
+        within(checked.run(context)).await
+    };
+    let listed = done(run("mcp_list_prompts", json!({})).await);
+    assert!(listed.to_string().contains("args-prompt"), "{listed}");
+    let wanted = json!({
+        "server": "everything", "name": "args-prompt", "arguments": { "city": "Ulm" },
+    });
+    let prompt = done(run("mcp_get_prompt", wanted).await);
+    assert!(prompt["messages"].to_string().contains("Ulm"), "{prompt}");
+    let missing = json!({ "server": "everything", "name": "none" });
+    let fault = failed(run("mcp_get_prompt", missing).await).fault;
+    assert_eq!(fault.hops()[0].name, "everything", "{fault}");
+    within(set.shutdown()).await;
 }

@@ -19,7 +19,7 @@ use crate::common::{call_with, connect, done, failed, fake, seen, within};
 
 /// A session with a person who gives one answer to every question, once they are let.
 #[derive(Debug)]
-struct Person {
+pub(crate) struct Person {
     answer: ElicitationAnswer,
     asked: Mutex<Vec<(Elicitation, String)>>,
     sampled: Mutex<Vec<SampleRequest>>,
@@ -30,7 +30,7 @@ struct Person {
 }
 
 impl Person {
-    fn new(answer: ElicitationAnswer) -> Arc<Self> {
+    pub(crate) fn new(answer: ElicitationAnswer) -> Arc<Self> {
         Arc::new(Self::away(answer, false))
     }
 
@@ -45,11 +45,11 @@ impl Person {
         }
     }
 
-    fn context(self: &Arc<Self>) -> CallContext {
+    pub(crate) fn context(self: &Arc<Self>) -> CallContext {
         CallContext { memory: Arc::clone(self) as _, ..isolation::context() }
     }
 
-    fn questions(&self) -> Vec<Elicitation> {
+    pub(crate) fn questions(&self) -> Vec<Elicitation> {
         self.asked.lock().unwrap().iter().map(|(asked, _)| asked.clone()).collect()
     }
 }
@@ -151,6 +151,26 @@ async fn an_address_is_put_to_the_person_with_its_host() {
     let answer = ask(&server, ELICIT, params, person.context()).await;
     assert_eq!(answer["result"], json!({ "action": "decline" }));
     assert_eq!(person.questions().len(), 1, "nobody is asked to open that");
+    within(server.shutdown()).await;
+}
+
+#[tokio::test]
+async fn a_call_that_needs_an_address_opened_first_is_made_again_once_the_person_has() {
+    let address = json!({
+        "mode": "url", "message": "Sign in", "url": "https://login.example/a", "elicitationId": "e1",
+    });
+    let arguments = json!({ "code": -32042, "data": { "elicitations": [address] } });
+    let server = connect(fake(&[])).await;
+    let person = Person::new(ElicitationAnswer::Accepted(Value::Null));
+    let answer = done(call_with(&server, "error", arguments.clone(), person.context()).await);
+    assert_eq!(answer, json!("done"));
+    assert_eq!(person.questions()[0].host.as_deref(), Some("login.example"));
+    within(server.shutdown()).await;
+
+    let server = connect(fake(&[])).await;
+    let no = Person::new(ElicitationAnswer::Declined);
+    let fault = failed(call_with(&server, "error", arguments, no.context()).await).fault;
+    assert_eq!(fault.kind(), Kind::UpstreamSignInNeeded, "{fault}");
     within(server.shutdown()).await;
 }
 

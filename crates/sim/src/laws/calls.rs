@@ -11,22 +11,23 @@ impl Reader<'_> {
     /// A question is asked and answered once, and its call learns the decision.
     pub(super) fn questions(&self, turn: &mut OpenTurn, event: &Event) {
         match event {
-            Event::QuestionAsked { question, call, .. } => {
+            Event::QuestionAsked { question, call, purpose, .. } => {
                 let fresh = turn.questions.insert(question.clone(), call.clone()).is_none();
                 self.law(fresh, "a question is asked once");
-                if let Some(call) = turn.calls.get_mut(call) {
+                // A call that asks for input has been allowed.
+                if let Some(call) = turn.calls.get_mut(call).filter(|_| purpose.is_permission()) {
                     call.asked = true;
                 }
             }
             Event::QuestionAnswered { question, call, decision, .. } => {
                 self.law(turn.questions.remove(question).is_some(), "a question is answered once");
-                if let Some(call) = turn.calls.get_mut(call) {
+                if let Some(call) = turn.calls.get_mut(call).filter(|call| call.asked) {
                     (call.asked, call.denied) = (false, *decision == Decision::Deny);
                 }
             }
             Event::QuestionExpired { question, call } => {
                 self.law(turn.questions.remove(question).is_some(), "a question is answered once");
-                if let Some(call) = turn.calls.get_mut(call) {
+                if let Some(call) = turn.calls.get_mut(call).filter(|call| call.asked) {
                     (call.asked, call.denied) = (false, true);
                 }
             }
