@@ -69,7 +69,12 @@ async fn run(scenario: &str, context: &Value, url: String) -> Result<(), String>
 /// The calls of a scenario: those that its context names, or one of each tool.
 fn calls(scenario: &str, context: &Value, server: &ServerHandle) -> Vec<(String, Value)> {
     if let Some(wanted) = context["toolCalls"].as_array() {
-        let call = |it: &Value| Some((it["name"].as_str()?.to_owned(), it["arguments"].clone()));
+        let call = |it: &Value| {
+            let mut arguments = it["arguments"].clone();
+            // The check of arguments lets no null through where the schema has none.
+            arguments.as_object_mut()?.retain(|_, value| !value.is_null());
+            Some((it["name"].as_str()?.to_owned(), arguments))
+        };
         return wanted.iter().filter_map(call).collect();
     }
     let tools = server.named_tools();

@@ -77,7 +77,7 @@ async fn fetch_reads_a_page_and_reports_one_that_is_not_there() {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, page).await });
     let python = peer.join("bin/python");
-    let args = ["-m", "mcp_server_fetch", "--ignore-robots-txt"];
+    let args = ["-m", "mcp_server_fetch", "--ignore-robots-txt", "--allow-private-ips"];
     let server = connect(McpServerConfig::stdio("fetch", python.to_str().unwrap(), args)).await;
     assert_eq!(names(&server), ["mcp__fetch__fetch"]);
     let url = format!("http://{address}/page");
