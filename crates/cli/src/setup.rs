@@ -20,7 +20,7 @@ use budao_core::{
 };
 use budao_journal::{Access, Admin, Backends, Inspection, Journal, Retention};
 use budao_journal_postgres::{Credentials, PostgresBackend};
-use budao_mcp::{ServerEnvironment, ServerSet, ServerStore};
+use budao_mcp::{LoginStore, ServerEnvironment, ServerSet, ServerStore};
 use budao_models::{Keys, Model, Models, Vendor};
 use budao_remote::{Workers, WorkersConfig};
 use budao_runtime::{Builder, CleanUp, ModelSource, Runtime, ToolSource};
@@ -230,7 +230,7 @@ pub(crate) fn server_environment(
     }
     let own = || state_directory().map(|directory| directory.join(LOGINS_FILE));
     if let Some(file) = logins.map(Path::to_owned).or_else(own) {
-        environment.logins = Arc::new(LoginStore::open(file)?);
+        environment.logins = Some(Arc::new(LoginStore::open(file)?));
     }
     Ok(environment)
 }

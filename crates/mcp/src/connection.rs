@@ -544,7 +544,7 @@ fn reach(
     let headers = address.header_map().map_err(wrong)?;
     let client = web::client(&url, config.timeouts.start);
     let client = client.map_err(|error| ServerError::Wire(Box::new(error)))?;
-    let login = config.login_url().map(|_| connection_context.token_source.clone());
+    let login = connection_context.token_source.clone();
     let bytes_max = connection_context.limits.frame_bytes_hard;
     Ok((BoundedHttpClient { client, bytes_max, login, router: Arc::default() }, url, headers))
 }

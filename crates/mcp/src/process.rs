@@ -90,8 +90,8 @@ pub(crate) struct ConnectionContext {
     pub(crate) limits: Arc<Limits>,
     pub(crate) scrubber: Scrubber,
     pub(crate) variables: ProcessVariables,
-    /// The login to the server, if it is reached over HTTP.
-    pub(crate) token_source: TokenSource,
+    /// The login to the server; `None` for a server that takes none.
+    pub(crate) token_source: Option<TokenSource>,
     /// Sends changes of the server's resources.
     pub(crate) changes: broadcast::Sender<ResourceChange>,
     /// Cancelled when the last handle is dropped or the server is shut down.

@@ -168,7 +168,7 @@ impl ServerHandle {
             limits: limits.clone(),
             scrubber: shared.scrubber.clone(),
             variables: variables.clone(),
-            token_source: TokenSource::new(&config, logins, world),
+            token_source: TokenSource::of(&config, logins.as_ref(), world),
             changes: shared.changes.clone(),
             stop: stop.clone(),
         };

@@ -51,8 +51,8 @@ pub struct ServerEnvironment {
     pub limits: Arc<Limits>,
     /// What is remembered of servers between runs.
     pub store: Arc<ServerStore>,
-    /// The logins to HTTP servers.
-    pub logins: Arc<LoginStore>,
+    /// The logins to HTTP servers; `None` if nobody can log in to one.
+    pub logins: Option<Arc<LoginStore>>,
 }
 
 impl ServerEnvironment {
@@ -64,7 +64,7 @@ impl ServerEnvironment {
             world: world.clone(),
             limits: Arc::clone(limits),
             store: Arc::default(),
-            logins: Arc::default(),
+            logins: None,
         }
     }
 }

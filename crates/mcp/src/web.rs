@@ -203,10 +203,8 @@ impl BoundedHttpClient {
         let login = self.login.clone();
         let redacted = move |event: Result<Sse, SseError>| {
             let mut event = event?;
-            if let (Some(login), Some(data)) = (&login, event.data.take()) {
-                let mut bytes = data.into_bytes();
-                login.redact(&mut bytes);
-                event.data = Some(String::from_utf8_lossy(&bytes).into_owned());
+            if let Some(login) = &login {
+                event.data = event.data.map(|data| login.redact_text(data));
             }
             Ok(event)
         };

@@ -59,11 +59,11 @@ pub struct OauthBehaviour {
 pub struct OauthServer {
     /// The origin of both.
     pub url: String,
-    shared: Arc<Shared>,
+    shared: Arc<ServerPair>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ServerPair {
     url: String,
     behaviour: OauthBehaviour,
     ledger: Mutex<Ledger>,
@@ -114,7 +114,7 @@ impl OauthServer {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound port");
         let url = format!("http://{address}");
-        let shared = Arc::new(Shared { url: url.clone(), behaviour, ledger: Mutex::default() });
+        let shared = Arc::new(ServerPair { url: url.clone(), behaviour, ledger: Mutex::default() });
         let router = Router::new()
             .route("/mcp", post(mcp::message).get(mcp::resume).delete(StatusCode::OK))
             .route("/.well-known/oauth-protected-resource/mcp", get(resource_metadata))
@@ -175,7 +175,7 @@ impl OauthServer {
     }
 }
 
-impl Shared {
+impl ServerPair {
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -206,7 +206,7 @@ impl Shared {
     }
 }
 
-async fn resource_metadata(State(shared): State<Arc<Shared>>) -> Response {
+async fn resource_metadata(State(shared): State<Arc<ServerPair>>) -> Response {
     if shared.behaviour.no_resource_metadata {
         return StatusCode::NOT_FOUND.into_response();
     }
@@ -217,7 +217,7 @@ async fn resource_metadata(State(shared): State<Arc<Shared>>) -> Response {
     Json(metadata).into_response()
 }
 
-async fn server_metadata(State(shared): State<Arc<Shared>>) -> Json<Value> {
+async fn server_metadata(State(shared): State<Arc<ServerPair>>) -> Json<Value> {
     let behaviour = &shared.behaviour;
     let at = |path: &str| format!("{}{path}", shared.url);
     let mut metadata = json!({
@@ -240,7 +240,7 @@ async fn server_metadata(State(shared): State<Arc<Shared>>) -> Json<Value> {
     Json(metadata)
 }
 
-async fn authorize(State(shared): State<Arc<Shared>>, Query(query): Query<Fields>) -> Redirect {
+async fn authorize(State(shared): State<Arc<ServerPair>>, Query(query): Query<Fields>) -> Redirect {
     let behaviour = &shared.behaviour;
     let code = {
         let mut ledger = shared.ledger();
@@ -260,24 +260,24 @@ async fn authorize(State(shared): State<Arc<Shared>>, Query(query): Query<Fields
     Redirect::to(url.as_str())
 }
 
-async fn register(State(shared): State<Arc<Shared>>, Json(body): Json<Value>) -> Response {
+async fn register(State(shared): State<Arc<ServerPair>>, Json(body): Json<Value>) -> Response {
     shared.ledger().registrations.push(body);
     (StatusCode::CREATED, Json(json!({ "client_id": "registered-client" }))).into_response()
 }
 
-async fn revoke(State(shared): State<Arc<Shared>>, Form(form): Form<Fields>) -> Json<Value> {
+async fn revoke(State(shared): State<Arc<ServerPair>>, Form(form): Form<Fields>) -> Json<Value> {
     shared.ledger().revoked.extend(form.get("token").cloned());
     Json(json!({}))
 }
 
-async fn device(State(shared): State<Arc<Shared>>) -> Json<Value> {
+async fn device(State(shared): State<Arc<ServerPair>>) -> Json<Value> {
     Json(json!({
         "device_code": "the-device-code", "user_code": "ABCD-EFGH", "interval": 1, "expires_in": 600,
         "verification_uri": format!("{}/activate", shared.url),
     }))
 }
 
-async fn token(State(shared): State<Arc<Shared>>, Form(form): Form<Fields>) -> Response {
+async fn token(State(shared): State<Arc<ServerPair>>, Form(form): Form<Fields>) -> Response {
     let status = {
         let mut ledger = shared.ledger();
         ledger.token_forms.push(form.clone());
@@ -316,7 +316,7 @@ async fn token(State(shared): State<Arc<Shared>>, Form(form): Form<Fields>) -> R
 }
 
 /// A code works once, with the verifier of its challenge and the same redirect.
-fn redeem_code(shared: &Shared, form: &Fields) -> Option<Value> {
+fn redeem_code(shared: &ServerPair, form: &Fields) -> Option<Value> {
     let field = |name: &str| form.get(name).map(String::as_str).unwrap_or_default();
     let asked = shared.ledger().codes.remove(field("code"))?;
     let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(field("code_verifier").as_bytes()));
@@ -327,7 +327,7 @@ fn redeem_code(shared: &Shared, form: &Fields) -> Option<Value> {
     fits.then(|| shared.grant(field("resource"), &scope, None))
 }
 
-fn redeem_refresh_token(shared: &Shared, token: &str, resource: &str) -> Option<Value> {
+fn redeem_refresh_token(shared: &ServerPair, token: &str, resource: &str) -> Option<Value> {
     let scope = match shared.behaviour.no_rotation {
         true => shared.ledger().refresh_tokens.get(token).cloned(),
         false => shared.ledger().refresh_tokens.remove(token),

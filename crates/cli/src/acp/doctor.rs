@@ -146,8 +146,10 @@ fn models(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
 async fn tool_servers(args: &ServeArgs, world: &World, lang: Lang) -> Vec<Finding> {
     let check = Check::ToolServer;
     let Ok(config) = args.config.load() else { return Vec::new() };
-    let (variables, limits) = (std::env::vars_os().collect(), Arc::new(config.limits));
-    let servers = match ServerSet::open(config.mcp, &variables, world, &limits) {
+    let limits = Arc::new(config.limits);
+    let environment = setup::server_environment(world, &limits, config.mcp_logins.as_deref());
+    let opened = environment.and_then(|environment| ServerSet::open_in(config.mcp, &environment));
+    let servers = match opened {
         Ok(servers) => servers,
         Err(fault) => return vec![Finding::of(check, Err(fault), lang)],
     };

@@ -1,6 +1,10 @@
 //! `budao mcp login`, `logout` and `status`: a person's logins to remote MCP servers.
 
-use std::{io::IsTerminal as _, process::Stdio, time::Duration};
+use std::{
+    io::{BufRead as _, IsTerminal as _, Read as _},
+    process::Stdio,
+    time::Duration,
+};
 
 use budao_core::{
     Fault, Kind, Lang,
@@ -13,7 +17,6 @@ use budao_mcp::{
 };
 use budao_runtime::world;
 use serde_json::json;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
 use super::{ListArgs, START_MAX, environment, named};
 use crate::{
@@ -127,16 +130,17 @@ async fn in_browser(
 
 /// A line that the person pastes: the address to which the browser returned, or the code. `None` if the input ends.
 async fn pasted() -> Option<String> {
-    let mut line = String::new();
-    let mut input = BufReader::new(tokio::io::stdin()).take(PASTED_MAX);
-    loop {
-        line.clear();
-        match input.read_line(&mut line).await {
-            Ok(0) | Err(_) => return None,
-            Ok(_) if line.trim().is_empty() => {}
-            Ok(_) => return Some(line),
+    let (sender, line) = tokio::sync::oneshot::channel();
+    // A thread of its own: the runtime would wait for a read that nobody ends.
+    std::thread::spawn(move || {
+        let input = std::io::stdin().lock().take(PASTED_MAX);
+        let mut lines = input.lines().map_while(Result::ok);
+        if let Some(line) = lines.find(|line| !line.trim().is_empty()) {
+            // An error means that the browser was faster.
+            let _ = sender.send(line);
         }
-    }
+    });
+    line.await.ok()
 }
 
 fn too_late(server: &McpServerConfig) -> Fault {
@@ -187,10 +191,11 @@ pub(super) async fn log_out(
     let config = args.config.load()?;
     let environment = environment(&config, &world)?;
     let server = named(config, &args.server)?;
-    let text = match environment.logins.log_out(&server, &world).await {
-        true => "mcp-logged-out",
-        false => "mcp-not-logged-in",
+    let is_gone = match &environment.logins {
+        Some(logins) => logins.log_out(&server, &world).await,
+        None => false,
     };
+    let text = if is_gone { "mcp-logged-out" } else { "mcp-not-logged-in" };
     terminal.say(&fill(lang, text, &[("server", server.name.into())]));
     Ok(Exit::Success)
 }
@@ -201,8 +206,8 @@ pub(super) fn status(args: &ListArgs, lang: Lang, terminal: &Terminal) -> Result
     let environment = environment(&config, &world)?;
     let now = world.clock.now();
     let remote = config.mcp.iter().filter(|server| server.login_url().is_some());
-    let logins: Vec<_> =
-        remote.map(|server| (server, environment.logins.status(server, now))).collect();
+    let status = |server| environment.logins.as_ref()?.status(server, now);
+    let logins: Vec<_> = remote.map(|server| (server, status(server))).collect();
     if args.json {
         for (server, login) in &logins {
             let row = json!({

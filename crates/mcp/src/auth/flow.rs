@@ -91,6 +91,7 @@ impl LoginTarget {
         let discovery = discover(&base, &world).await?;
         let client = register(&base, &config.oauth, &discovery.server, redirect, &world).await?;
         let logins = environment.logins.clone();
+        let logins = logins.ok_or_else(|| AuthError::unusable("there is no place to keep it"))?;
         logins.reload();
         let before = logins.get(&store::key(config)).unwrap_or_default();
         let scopes = scopes(config, &discovery, &before);

@@ -27,12 +27,12 @@ const REDACTED_MAX: usize = 4;
 
 /// The login of one server, shared by all of its requests.
 #[derive(Clone)]
-pub(crate) struct TokenSource(Arc<Shared>);
+pub(crate) struct TokenSource(Arc<TokenSourceState>);
 
-struct Shared {
+struct TokenSourceState {
     key: String,
-    /// The configured URL; `None` if the server takes no login.
-    base: Option<Url>,
+    /// The configured URL.
+    base: Url,
     logins: Arc<LoginStore>,
     world: World,
     /// Held while the token is renewed.
@@ -49,16 +49,22 @@ impl fmt::Debug for TokenSource {
 }
 
 impl TokenSource {
-    pub(crate) fn new(config: &McpServerConfig, logins: &Arc<LoginStore>, world: &World) -> Self {
-        Self(Arc::new(Shared {
+    /// The login to a server; `None` if the server takes none, or if there is no place for logins.
+    pub(crate) fn of(
+        config: &McpServerConfig,
+        logins: Option<&Arc<LoginStore>>,
+        world: &World,
+    ) -> Option<Self> {
+        let base = Url::parse(config.login_url()?).ok()?;
+        Some(Self(Arc::new(TokenSourceState {
             key: store::key(config),
-            base: config.login_url().and_then(|url| Url::parse(url).ok()),
-            logins: logins.clone(),
+            base,
+            logins: Arc::clone(logins?),
             world: world.clone(),
             renewing: tokio::sync::Mutex::default(),
             renewed_at: Mutex::default(),
             sent: Mutex::default(),
-        }))
+        })))
     }
 
     /// The token to send; `None` without a login. A token that expires soon is renewed first, if that works.
@@ -69,7 +75,10 @@ impl TokenSource {
         let soon = shared.world.clock.now().after(AHEAD).as_micros();
         let is_due = login.expires_at.is_some_and(|at| at <= soon);
         let token = match is_due && login.refresh_token.is_some() {
-            true => self.renewed(Some(&login.access_token)).await.unwrap_or(login.access_token),
+            true => {
+                let renewed = self.renewed(Some(&login.access_token), false).await;
+                renewed.unwrap_or(login.access_token)
+            }
             false => login.access_token,
         };
         Some(shared.remember(token))
@@ -77,7 +86,7 @@ impl TokenSource {
 
     /// Another token after the server refused this one, or a request without any (status 401).
     pub(crate) async fn renew(&self, refused: Option<&str>) -> Result<String, LoginError> {
-        let token = self.renewed(refused).await?;
+        let token = self.renewed(refused, true).await?;
         Ok(self.0.remember(token))
     }
 
@@ -99,20 +108,33 @@ impl TokenSource {
         Some(LoginError::Needed(LoginNeed::MoreRights))
     }
 
-    async fn renewed(&self, refused: Option<&str>) -> Result<String, LoginError> {
+    /// The token that replaces `old`. `is_refused` says that the server does not accept it.
+    async fn renewed(&self, old: Option<&str>, is_refused: bool) -> Result<String, LoginError> {
         let shared = &*self.0;
         let _renewing = shared.renewing.lock().await;
         let _lock = shared.logins.renewal_lock(&shared.key, &shared.world).await;
         shared.logins.reload();
         let needed = |need| Err(LoginError::Needed(need));
         let Some(login) = shared.logins.get(&shared.key) else { return needed(LoginNeed::Missing) };
-        if !login.access_token.is_empty() && refused != Some(&login.access_token) {
+        if !login.access_token.is_empty() && old != Some(&login.access_token) {
             return Ok(login.access_token);
         }
-        if login.is_expired || login.refresh_token.is_none() || shared.is_just_renewed() {
+        // A token that its server refuses before it expires is not accepted there at all.
+        let now = shared.world.clock.now().as_micros();
+        let is_over = is_refused && login.expires_at.is_some_and(|at| at <= now);
+        let is_useless = shared.is_just_renewed() && !is_over;
+        if login.is_expired || login.refresh_token.is_none() || is_useless {
             return needed(LoginNeed::Expired);
         }
         shared.refresh(login).await
+    }
+
+    /// The text of an event without the tokens of this login.
+    pub(crate) fn redact_text(&self, text: String) -> String {
+        let mut bytes = text.into_bytes();
+        self.redact(&mut bytes);
+        // Tokens are ASCII, so what remains is a text.
+        String::from_utf8(bytes).unwrap_or_default()
     }
 
     /// Removes the tokens of this login from a text of the server.
@@ -134,7 +156,7 @@ fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
     text.windows(wanted.len()).position(|window| window == wanted)
 }
 
-impl Shared {
+impl TokenSourceState {
     async fn refresh(&self, mut login: Login) -> Result<String, LoginError> {
         match self.ask_for_token(&mut login).await {
             Ok(()) => {
@@ -154,8 +176,7 @@ impl Shared {
     }
 
     async fn ask_for_token(&self, login: &mut Login) -> Result<(), AuthError> {
-        let base = self.base.as_ref().ok_or_else(|| AuthError::unusable("there is no login"))?;
-        let endpoint = allowed(base, &login.token_endpoint)?;
+        let endpoint = allowed(&self.base, &login.token_endpoint)?;
         let refresh_token = login.refresh_token.clone().unwrap_or_default();
         let form = [
             ("grant_type", "refresh_token"),

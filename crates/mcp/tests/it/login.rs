@@ -25,7 +25,7 @@ fn config(url: &str) -> McpServerConfig {
 
 fn environment(logins: &Arc<LoginStore>) -> ServerEnvironment {
     let mut environment = ServerEnvironment::new(&variables(), &world(), &limits());
-    environment.logins = Arc::clone(logins);
+    environment.logins = Some(Arc::clone(logins));
     environment
 }
 

@@ -138,13 +138,13 @@ async fn call(
         match call? {
             ToolCall::Ask(ask) => self::ask(server, caller, request, &ask).await,
             ToolCall::Status(arguments) => {
-                let found = Run::find(server, caller, &arguments.run).await?;
+                let found = RunHandle::find(server, caller, &arguments.run).await?;
                 found.result(server, caller, Duration::ZERO).await
             }
             ToolCall::Cancel(arguments) => {
-                let found = Run::find(server, caller, &arguments.run).await?;
+                let found = RunHandle::find(server, caller, &arguments.run).await?;
                 found.cancel(server, caller).await?;
-                let found = Run::find(server, caller, &arguments.run).await?;
+                let found = RunHandle::find(server, caller, &arguments.run).await?;
                 found.result(server, caller, Duration::ZERO).await
             }
         }
@@ -192,12 +192,12 @@ async fn ask(
     // The head of the thread is from before the submission.
     let thread = Thread::load(server, caller, &permit, thread.session).await?;
     let cursor = StreamCursor::of(&thread, "run", &run)?;
-    let found = Run { id: run, thread, cursor, own: message_command(&id), permit };
+    let found = RunHandle { id: run, thread, cursor, own: message_command(&id), permit };
     found.result(server, caller, arguments.wait()).await
 }
 
 /// A run of a session that the caller may use.
-struct Run {
+struct RunHandle {
     id: String,
     thread: Thread,
     cursor: StreamCursor,
@@ -205,7 +205,7 @@ struct Run {
     permit: AdmissionPermit,
 }
 
-impl Run {
+impl RunHandle {
     async fn find(server: &Arc<Server>, caller: &Caller, id: &str) -> Result<Self, Fault> {
         let permit = server.admission.admit(&caller.identity.tenant)?;
         let unknown = || {
@@ -274,7 +274,7 @@ async fn task(
             render::render_for_peer(&server.scrub_for_client(fault, caller.trace), caller.lang);
         RpcError::invalid_params(StatusCode::BAD_REQUEST, rendered.message)
     };
-    let found = Run::find(server, caller, id).await.map_err(unknown)?;
+    let found = RunHandle::find(server, caller, id).await.map_err(unknown)?;
     let ended = match request.method.as_str() {
         "tasks/cancel" => found.cancel(server, caller).await.map(|()| json!({})),
         "tasks/update" => update(server, caller, request, found).await,
@@ -291,7 +291,7 @@ async fn update(
     server: &Arc<Server>,
     caller: &Caller,
     request: &RpcRequest,
-    found: Run,
+    found: RunHandle,
 ) -> Result<Value, Fault> {
     let run = crate::front_end::run_of(&found.own).to_owned();
     let responses = request.params.get("inputResponses").and_then(Value::as_object);

@@ -14,10 +14,12 @@ use serde_json::{Value, json};
 use crate::{
     admission::AdmissionPermit,
     connection::Connection,
+    frame::close,
     front_end::{Pause, PendingQuestion, StreamCursor, Thread, TurnCalls},
     http_api::Caller,
     observe::{ObserveMode, ObserveRequest},
     observer_format::{ObserverFormat, decode_record},
+    outbox::{CloseMode, CloseReason},
     server::Server,
     sse::StreamGuard,
 };
@@ -127,7 +129,7 @@ impl RunOutcome {
         if state == RunState::InputRequired {
             let questions = self.questions().iter().map(|open| {
                 json!({
-                    "question": open.question.0, "tool": open.tool, "reason": open.reason,
+                    "question": &*open.question.0, "tool": open.tool, "reason": open.reason,
                     "arguments": open.arguments, "expires_at": open.expires_at.to_string(),
                 })
             });
@@ -210,5 +212,7 @@ pub(super) async fn follow(
             () = &mut deadline, if !is_late => is_late = true,
         }
     }
+    let read = CloseReason::new(close::NORMAL, "the state of the run was read");
+    connection.0.outbox.close(read, CloseMode::Discard);
     Ok(outcome)
 }

@@ -10,14 +10,14 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use super::{AccessToken, Shared};
+use super::{AccessToken, ServerPair};
 
 /// The right that the tool `admin` needs.
 const ADMIN: &str = "admin";
 
 /// Takes a message of a client that has a token for this server.
 pub(super) async fn message(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ServerPair>>,
     headers: HeaderMap,
     Json(message): Json<Value>,
 ) -> Response {
@@ -48,7 +48,7 @@ pub(super) async fn message(
     ([("mcp-session-id", "the-session")], answer).into_response()
 }
 
-fn call(shared: &Shared, id: &Value, params: &Value, token: &AccessToken) -> Response {
+fn call(shared: &ServerPair, id: &Value, params: &Value, token: &AccessToken) -> Response {
     match params["name"].as_str().unwrap_or_default() {
         "admin" if !token.scope.split(' ').any(|scope| scope == ADMIN) => {
             let header = format!("Bearer error=\"insufficient_scope\", scope=\"{ADMIN}\"");
@@ -66,7 +66,7 @@ fn call(shared: &Shared, id: &Value, params: &Value, token: &AccessToken) -> Res
 }
 
 /// Continues a stream that ended in the middle of a call.
-pub(super) async fn resume(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+pub(super) async fn resume(State(shared): State<Arc<ServerPair>>, headers: HeaderMap) -> Response {
     let Some(last) = headers.get("last-event-id").and_then(|id| id.to_str().ok()) else {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
     };
@@ -79,7 +79,7 @@ pub(super) async fn resume(State(shared): State<Arc<Shared>>, headers: HeaderMap
     ([(header::CONTENT_TYPE, "text/event-stream")], format!("data: {answer}\n\n")).into_response()
 }
 
-fn admit(shared: &Shared, headers: &HeaderMap, method: &str) -> Result<AccessToken, Response> {
+fn admit(shared: &ServerPair, headers: &HeaderMap, method: &str) -> Result<AccessToken, Response> {
     let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let given = header.and_then(|value| value.strip_prefix("Bearer ")).map(str::to_owned);
     let mut ledger = shared.ledger();
