@@ -99,19 +99,19 @@ fn victim(directory: &Path) -> ExitCode {
             .build()
             .expect("an agent");
         let known = std::fs::read_to_string(directory.join("session")).ok();
-        let session = match known {
+        let (session, armed) = match known {
             Some(id) => {
-                storm::arm();
+                let armed = storm::arm();
                 let session = agent.resume(id.parse().expect("an id")).await.expect("resumes");
                 person::repeat(directory, &agent, session.id()).await;
-                session
+                (session, armed)
             }
             None => {
                 let session = agent.session().await.expect("opens");
                 std::fs::write(directory.join("session"), session.id().to_string()).expect("kept");
-                storm::arm();
+                let armed = storm::arm();
                 session.send("Write three lines.").await.expect("accepted");
-                session
+                (session, armed)
             }
         };
         while !is_settled(&session.state().await.expect("a state")) {
@@ -120,6 +120,7 @@ fn victim(directory: &Path) -> ExitCode {
             }
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
         }
+        storm::report_life(armed);
         if is_last {
             person::try_again(directory, &agent, session.id()).await;
         }

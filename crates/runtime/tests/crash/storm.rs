@@ -5,7 +5,11 @@
 //! left and is killed too; the last one ends the turn. `BUDAO_CRASH_BATCH_KILLS` sets the number of kills and leaves the
 //! other cases out; `BUDAO_CRASH_SEED` repeats a run.
 
-use std::{fmt, path::Path, time::Duration};
+use std::{
+    fmt,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 
@@ -14,6 +18,8 @@ use crate::{BatchOutcomes, batches, killing};
 const SEED: &str = "BUDAO_CRASH_SEED";
 const KILLS: &str = "BUDAO_CRASH_BATCH_KILLS";
 const AFTER: &str = "BUDAO_CRASH_AFTER_US";
+/// The word before the length of a life that nobody ended, in microseconds.
+const LIVED: &str = "lived";
 
 /// Kills of every check; `cargo xtask crash` asks for more.
 const KILLS_USUAL: u32 = 200;
@@ -22,15 +28,22 @@ const LIVES: usize = 3;
 /// Calls of a batch: more than slots.
 const CALLS: usize = 10;
 /// Sessions after which the length of a life is measured again: the machine may be busy.
-const MEASURED_EVERY: u32 = 40;
+const MEASURED_EVERY: u32 = 20;
 
-/// Ends this process after the time that the inspector chose, if it chose one.
-pub(crate) fn arm() {
-    let Some(micros) = std::env::var(AFTER).ok().and_then(|text| text.parse().ok()) else { return };
-    std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_micros(micros));
-        killing::die();
-    });
+/// Ends this process after the time that the inspector chose, if it chose one. Returns the time of this call.
+pub(crate) fn arm() -> Instant {
+    if let Some(micros) = std::env::var(AFTER).ok().and_then(|text| text.parse().ok()) {
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_micros(micros));
+            killing::die();
+        });
+    }
+    Instant::now()
+}
+
+/// Tells the inspector how long this process lived after it was armed.
+pub(crate) fn report_life(armed: Instant) {
+    println!("{LIVED} {}", armed.elapsed().as_micros());
 }
 
 /// Whether only these kills are wanted, and how many is said.
@@ -120,12 +133,16 @@ pub(crate) fn inspect_all() -> StormCounts {
     counts
 }
 
-/// The time that a life takes which nobody ends. Kills fall into it.
+/// The time that a life takes which nobody ends, from the moment at which a kill could come. Kills fall into it.
 fn length_of_a_life() -> Duration {
     let directory = tempfile::tempdir().expect("a directory");
-    let began = std::time::Instant::now();
-    assert!(life(directory.path(), 2, false, None).status.success(), "an ordinary life ends well");
-    began.elapsed()
+    let output = life(directory.path(), 2, false, None);
+    assert!(output.status.success(), "an ordinary life ends well");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lived = text.lines().find_map(|line| line.strip_prefix(LIVED));
+    let micros =
+        lived.and_then(|text| text.trim().parse().ok()).expect("it says how long it lived");
+    Duration::from_micros(micros)
 }
 
 fn scene_of(
