@@ -123,7 +123,7 @@ async fn a_key_is_done_once_over_all_sessions_of_a_tenant_and_the_second_is_told
 
 #[tokio::test]
 async fn an_empty_key_is_refused_and_a_very_long_one_is_a_key() {
-    let long = "x".repeat(10_000_000);
+    let long = "x".repeat(1_000_000);
     let (stage, paid) = stage(&["", &long, &long]);
     let session = open(&stage, "a").await;
     let refused = turn(&stage, session).await;
@@ -131,6 +131,19 @@ async fn an_empty_key_is_refused_and_a_very_long_one_is_a_key() {
     assert_eq!(refused.fault().unwrap().progress(), Progress::NotBegun);
     assert!(turn(&stage, session).await.is_done() && turn(&stage, session).await.is_done());
     assert_eq!(paid.load(Ordering::SeqCst), 1);
+}
+
+/// The bound of a model's answer comes before the key.
+#[tokio::test]
+async fn a_key_of_ten_megabytes_begins_nothing() {
+    let (stage, paid) = stage(&[&"x".repeat(10_000_000)]);
+    let session = open(&stage, "a").await;
+    let result = stage.runtime.run(session, "pay").await.unwrap();
+    assert!(result.fault.is_some(), "the answer of the model is refused");
+    let page = stage.journal.read(session, 0, Default::default()).await.unwrap();
+    let is_start = |event: &Event| matches!(event, Event::ToolCallStarted { .. });
+    assert!(!page.records.iter().any(|stored| is_start(&stored.event().unwrap())));
+    assert_eq!(paid.load(Ordering::SeqCst), 0);
 }
 
 /// Keys are stored as digests of what the model sent, so two secrets are two keys though people read the same text.
