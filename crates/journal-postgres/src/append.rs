@@ -45,6 +45,19 @@ impl SessionCache {
         lock(&self.0).get(&session).copied().filter(|known| known.token == token)
     }
 
+    /// The end of the history of each append, where it is known and the one that the append expects.
+    fn ends<'a>(
+        &self,
+        appends: impl Iterator<Item = &'a EncodedAppend>,
+    ) -> Vec<Option<CachedSession>> {
+        let sessions = lock(&self.0);
+        let end = |append: &EncodedAppend| {
+            let known = sessions.get(&append.session).copied();
+            known.filter(|known| known.token == append.token && known.head == append.expected)
+        };
+        appends.map(end).collect()
+    }
+
     pub(crate) fn remember(&self, session: SessionId, known: CachedSession) {
         let mut sessions = lock(&self.0);
         if sessions.len() >= SESSIONS {

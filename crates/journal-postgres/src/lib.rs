@@ -31,6 +31,7 @@ mod shared;
 mod tls;
 mod transfer;
 mod wake;
+mod written;
 
 pub use self::{
     backend::{Credentials, PostgresBackend},

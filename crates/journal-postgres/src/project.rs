@@ -3,7 +3,7 @@
 //! No lock is held while records are folded: the result is stored only if the session's views are still where they were.
 //! Whoever loses that race folds again, so counters are exact with any number of processes.
 
-use std::{collections::HashSet, sync::Mutex, time::Duration};
+use std::time::Duration;
 
 use budao_core::{
     event::{Epoch, Seq, SessionId},
@@ -11,7 +11,7 @@ use budao_core::{
     time::Timestamp,
 };
 use budao_journal::{
-    SessionSummary,
+    Digest, SessionSummary,
     implement::{
         frame::{self, BatchLocation},
         views::{self, SessionChanges},
@@ -23,14 +23,17 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::{
-    connection::lock, errors, pool::LaneKind, schema::VIEWS, settings::Purpose,
-    shared::PostgresShared,
+    errors,
+    pool::LaneKind,
+    schema::VIEWS,
+    settings::Purpose,
+    shared::{self, PostgresShared},
 };
 
 const DIRTY: &str = "SELECT id FROM @session WHERE dirty AND id > $1 ORDER BY id LIMIT 256";
 
 /// The snapshot is read only where the view begins after removed records.
-const SESSION: &str = "SELECT s.uuid, s.cohort, s.head, s.viewed, v.body, n.seq, n.body FROM @session s \
+const SESSION: &str = "SELECT s.uuid, s.cohort, s.head, s.viewed, v.body, n.seq, n.body, s.chain FROM @session s \
     LEFT JOIN @view_session v ON v.session = s.id \
     LEFT JOIN @snapshot n ON n.session = s.id AND s.removed_to > 0 AND v.session IS NULL \
     WHERE s.id = $1 AND s.dirty";
@@ -73,22 +76,6 @@ const ATTEMPTS: usize = 20;
 /// Pause between two runs for what this process wrote.
 const REGULAR: Duration = Duration::from_secs(2);
 
-/// The keys of sessions that this process wrote since the last run.
-#[derive(Debug, Default)]
-pub(crate) struct WrittenSessions(Mutex<HashSet<i64>>);
-
-impl WrittenSessions {
-    pub(crate) fn add(&self, key: i64) {
-        lock(&self.0).insert(key);
-    }
-
-    fn take(&self) -> Vec<i64> {
-        let mut keys: Vec<i64> = lock(&self.0).drain().collect();
-        keys.sort_unstable();
-        keys
-    }
-}
-
 /// The part of a text that an index holds.
 pub(crate) fn indexed(text: &str) -> &[u8] {
     &text.as_bytes()[..text.len().min(INDEXED_BYTES)]
@@ -101,6 +88,8 @@ struct DirtySession {
     cohort: i32,
     head: Seq,
     viewed: Seq,
+    /// The digest at the head.
+    chain: Digest,
     summary: SessionSummary,
 }
 
@@ -126,10 +115,9 @@ impl PostgresShared {
     pub(crate) async fn project_regularly(&self) {
         loop {
             tokio::time::sleep(REGULAR).await;
-            for key in self.written.take() {
+            for key in self.written.keys() {
                 if let Err(fault) = self.project(key).await {
                     tracing::debug!(%fault, "views not updated");
-                    self.written.add(key);
                     break;
                 }
             }
@@ -138,9 +126,14 @@ impl PostgresShared {
 
     async fn project(&self, key: i64) -> Result<(), Fault> {
         for _ in 0..ATTEMPTS {
-            let Some(mut session) = self.dirty_session(key).await? else { return Ok(()) };
+            let written = self.written.head(key);
+            let Some(mut session) = self.dirty_session(key).await? else {
+                self.written.forget(key, written);
+                return Ok(());
+            };
             let changes = self.fold(&mut session).await?;
             if self.store(&session, &changes).await? {
+                self.written.forget(key, session.head);
                 return Ok(());
             }
         }
@@ -164,6 +157,7 @@ impl PostgresShared {
             cohort: row.get(1),
             head: row.get::<_, i64>(2).cast_unsigned(),
             viewed,
+            chain: shared::digest(row, 7),
             summary: summary.unwrap_or_else(|| {
                 let seq = row.get::<_, Option<i64>>(5).map(i64::cast_unsigned);
                 views::summary_after_removal(session, seq.zip(row.get::<_, Option<&[u8]>>(6)))
@@ -174,6 +168,13 @@ impl PostgresShared {
     async fn fold(&self, session: &mut DirtySession) -> Result<SessionChanges, Fault> {
         let mut changes = SessionChanges::default();
         let mut next = session.viewed.max(session.summary.head) + 1;
+        let (key, head, chain) = (session.key, session.head, session.chain);
+        if let Some(records) = self.written.records(key, next - 1, head, chain) {
+            for record in &records {
+                changes.add(&mut session.summary, record);
+            }
+            return Ok(changes);
+        }
         while next <= session.head {
             let (first, head) = (next.cast_signed(), session.head.cast_signed());
             let operation = Operation::ReadRecords;

@@ -18,10 +18,10 @@ use crate::{
     connection::lock,
     lease::Renewal,
     pool::Pool,
-    project::WrittenSessions,
     reader::CohortCache,
     settings::Purpose,
     wake::Announcer,
+    written::WrittenSessions,
 };
 
 /// Whose clock decides whether a lease has expired.

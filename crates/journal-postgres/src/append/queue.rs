@@ -135,10 +135,12 @@ impl AppendQueue {
         group
     }
 
-    /// Lets the next append of a session go.
-    pub(super) fn finish(&self, session: SessionId) {
+    /// Lets the next appends of these sessions go.
+    pub(super) fn finish(&self, sessions: impl IntoIterator<Item = SessionId>) {
         let mut state = lock(&self.state);
-        state.in_progress.remove(&session);
+        for session in sessions {
+            state.in_progress.remove(&session);
+        }
         let is_more = !state.waiting.is_empty();
         drop(state);
         if is_more {

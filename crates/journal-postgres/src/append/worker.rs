@@ -6,7 +6,7 @@ use budao_core::{
     event::{Epoch, Seq, SessionId},
     fault::{Fault, Operation},
 };
-use budao_journal::{AppendError, LeaseToken};
+use budao_journal::{AppendError, LeaseToken, StoredRecord};
 use tokio::{sync::oneshot, time::Instant};
 use uuid::Uuid;
 
@@ -46,28 +46,26 @@ impl PostgresShared {
             // The next append reads the end of the history anew.
             self.sessions.forget(append.session, append.token);
         }
-        self.appends.finish(append.session);
+        self.appends.finish([append.session]);
         // The caller may have given up.
         drop(reply.send(outcome));
     }
 
     /// Answers the appends that cannot succeed, and adds the end of the history to the others.
     async fn admit(&self, group: Vec<QueuedAppend>) -> Vec<ReadyAppend> {
-        let cached = |append: &EncodedAppend| {
-            let known = self.sessions.get(append.session, append.token);
-            known.filter(|known| known.head == append.expected)
-        };
+        let cached = self.sessions.ends(group.iter().map(|queued| &queued.append));
         let missing: Vec<Uuid> = group
             .iter()
-            .filter(|queued| cached(&queued.append).is_none())
-            .map(|queued| queued.append.session.0)
+            .zip(&cached)
+            .filter(|(_, cached)| cached.is_none())
+            .map(|(queued, _)| queued.append.session.0)
             .collect();
         let loaded =
             if missing.is_empty() { Ok(HashMap::new()) } else { self.load_ends(&missing).await };
         let mut ready = Vec::with_capacity(group.len());
-        for queued in group {
+        for (queued, cached) in group.into_iter().zip(cached) {
             let append = &queued.append;
-            let known = match (cached(append), &loaded) {
+            let known = match (cached, &loaded) {
                 (Some(known), _) => Ok(known),
                 (None, Ok(ends)) => self.check_end(append, ends.get(&append.session)).await,
                 (None, Err(fault)) => Err(fault.clone().not_started().into()),
@@ -120,20 +118,34 @@ impl PostgresShared {
             Err(_) => metrics::counter!("budao_journal_failures_total").increment(1),
         }
         self.count_commit();
+        let written = done.as_ref().map_or(&[][..], Vec::as_slice);
+        let is_written = |number: usize| written.get(number).copied().unwrap_or(false);
+        let (all, left): (Vec<_>, Vec<_>) =
+            packed.iter().zip(replies).enumerate().partition(|(number, _)| is_written(*number));
+        self.answer_written(all.into_iter().map(|(_, written)| written).collect());
         // One append may have failed the statement of all, and after a lost connection each has its own outcome. They
         // are spread over the lanes, so that a locked session holds up as few others as possible.
-        let finishing = packed.iter().zip(replies).enumerate().map(|(number, (packed, reply))| {
-            let written = done.as_ref().map(|written| written[number]);
+        let finishing = left.into_iter().map(|(number, (packed, reply))| {
+            let failed = done.as_ref().err();
             async move {
-                let outcome = match written {
-                    Ok(true) => Ok(self.announce(packed)),
-                    Ok(false) => self.explain(packed).await,
-                    Err(failed) => self.settle(lane + number, packed, failed).await,
+                let outcome = match failed {
+                    None => self.explain(packed).await,
+                    Some(failed) => self.settle(lane + number, packed, failed).await,
                 };
                 self.reply(packed.append, reply, outcome);
             }
         });
         futures::future::join_all(finishing).await;
+    }
+
+    /// Answers the appends of a group that were written, and lets the next ones of their sessions go.
+    fn answer_written(&self, written: Vec<(&PackedAppend<'_>, Reply)>) {
+        let heads: Vec<Seq> = written.iter().map(|(packed, _)| self.announce(packed)).collect();
+        self.appends.finish(written.iter().map(|(packed, _)| packed.append.session));
+        for ((_, reply), head) in written.into_iter().zip(heads) {
+            // The caller may have given up.
+            drop(reply.send(Ok(head)));
+        }
     }
 
     /// Tells this process and others about a durable append, and remembers the new end. Returns the head.
@@ -143,15 +155,14 @@ impl PostgresShared {
         self.sessions.remember(append.session, known);
         let session = append.session;
         if !append.records.is_empty() {
-            let mut batch = Vec::new();
+            let stored = (packed.known.head + 1..).zip(&append.records);
+            let stored = stored.map(|(seq, r)| r.stored(session, packed.known.epoch, seq));
+            let stored: Vec<StoredRecord> = stored.collect();
             if self.notifier.has_subscribers(session) {
-                let first = packed.known.head + 1;
-                let stored = (first..).zip(&append.records);
-                batch = stored.map(|(seq, r)| r.stored(session, packed.known.epoch, seq)).collect();
+                self.notifier.records(session, head, stored.clone());
             }
-            self.notifier.records(session, head, batch);
             self.announcer.records(session, head);
-            self.written.add(packed.known.key);
+            self.written.add(packed.known.key, stored, head, packed.chain);
         }
         if !(append.answers.is_empty() && append.direct.is_empty()) {
             self.notifier.answered(session);
