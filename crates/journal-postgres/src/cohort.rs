@@ -8,6 +8,7 @@ use budao_core::{
 use crate::pool::{Exclusive, Pool};
 
 const DAY_MICROS: i64 = 86_400_000_000;
+const DAY_SECONDS: f64 = 86_400.0;
 /// Partitions that are made ahead of their day.
 const AHEAD: i32 = 7;
 /// Fewer than this ahead, and the missing ones are made.
@@ -48,6 +49,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
 /// Makes the partitions of today and the days ahead, if some are missing.
 pub(crate) async fn make_ahead(pool: &Pool, today: i32) -> Result<(), Fault> {
     let mut connection = pool.exclusive(Operation::OpenJournal).await?;
+    report_end(&mut connection).await?;
     if missing(&mut connection, today, AHEAD_MIN).await?.is_empty() {
         return Ok(());
     }
@@ -58,7 +60,18 @@ pub(crate) async fn make_ahead(pool: &Pool, today: i32) -> Result<(), Fault> {
     for day in missing(&mut connection, today, AHEAD).await? {
         make(&mut connection, day).await?;
     }
-    connection.commit().await
+    connection.commit().await?;
+    report_end(&mut connection).await
+}
+
+/// Reports until when there are partitions. The time passes by itself, so that an alert also finds that nobody makes any.
+async fn report_end(connection: &mut Exclusive<'_>) -> Result<(), Fault> {
+    let rows = connection.query("SELECT max(day) FROM @cohort", &[]).await?;
+    if let Some(last) = rows.first().and_then(|row| row.get::<_, Option<i32>>(0)) {
+        let end = (f64::from(last) + 1.0) * DAY_SECONDS;
+        metrics::gauge!("budao_journal_partitions_end_seconds").set(end);
+    }
+    Ok(())
 }
 
 async fn missing(

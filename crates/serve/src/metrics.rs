@@ -129,6 +129,10 @@ fn describe() {
         ("budao_journal_bytes", "Size of the journal files."),
         ("budao_journal_queue", "Requests waiting for the journal writer."),
         (
+            "budao_journal_partitions_end_seconds",
+            "Until when there are partitions for records, as Unix time; PostgreSQL only.",
+        ),
+        (
             "budao_doubts_open",
             "Calls whose outcome is unknown, in sessions that changed in the last seven days.",
         ),
