@@ -26,6 +26,11 @@ use crate::server::Server;
 
 /// The time between two reads of the other nodes.
 const ROUND: Duration = Duration::from_millis(500);
+/// The time between two beats of a node without sessions and observers: nobody could take anything over from it, and an
+/// idle server on a file writes less. Others still know it as alive.
+const RESTING_BEAT: Duration = Duration::from_secs(6);
+/// The row of a node that is gone is removed after this time.
+const FORGOTTEN: Duration = Duration::from_secs(600);
 /// The time between two searches for sessions without a writer, while no node ends.
 const SEARCH: Duration = Duration::from_secs(2);
 /// Node numbers after this wait for one more search each, so that one node tries first.
@@ -170,15 +175,36 @@ impl Node {
 
     async fn round(&self, engine: &dyn Engine) -> Result<(), Fault> {
         let now = self.world.clock.now();
-        let is_due = self.state().beat_at.is_none_or(|at| now < at || now.since(at) >= NODE_BEAT);
+        let pause = if self.is_resting(engine) { RESTING_BEAT } else { NODE_BEAT };
+        let is_due = self.state().beat_at.is_none_or(|at| now < at || now.since(at) >= pause);
         if is_due {
             self.beat(engine).await?;
         }
         self.read().await?;
+        self.forget_gone().await?;
         let limit = self.state().status.session_limit;
         let has_room = limit == 0 || (engine.loaded() as u64) < limit;
         if has_room && self.must_search(self.world.clock.now()) {
             self.take_over(engine).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether there is nothing that others would have to know at once: no session is loaded now or was at the last beat,
+    /// and no client observes one.
+    fn is_resting(&self, engine: &dyn Engine) -> bool {
+        let state = self.state();
+        let was_idle = state.status.sessions == 0 && state.reported.is_empty();
+        was_idle && state.observed.is_empty() && engine.loaded() == 0
+    }
+
+    /// Removes the rows of nodes that have been gone for long.
+    async fn forget_gone(&self) -> Result<(), Fault> {
+        let is_old = |node: &NodeInfo| node.silent_for >= FORGOTTEN;
+        for node in self.nodes().into_iter().filter(is_old) {
+            if self.census.is_dead(&node.holder) {
+                self.cluster.leave(&node.holder).await?;
+            }
         }
         Ok(())
     }
