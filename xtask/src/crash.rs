@@ -1,7 +1,8 @@
 //! `cargo xtask crash`: kills processes with SIGKILL, again and again, and checks the remaining state each time.
 //!
 //! The cases are tests, of which every run plays a share: a journal writer at random times, a journal during its
-//! checkpoints, a turn at every named point, the real server, hub, computer and bridge.
+//! checkpoints, a turn at every named point, the real server, hub, computer and bridge; with `--postgres` a database
+//! server instead, in every way that `docs/scaling.md` lists.
 
 use anyhow::{Context as _, Result};
 
@@ -75,4 +76,39 @@ pub(crate) fn everywhere(kills: u32) -> Result<()> {
     let mut command = tests.command(("budao-runtime", Some("crash")))?;
     command.env(BATCH_KILLS, kills.to_string());
     test_programs::run(&mut command).context("a batch that was killed broke its promise")
+}
+
+/// The tests of a journal whose database server fails.
+const ON_POSTGRES: [(TestProgram, &str); 4] = [
+    (
+        ("budao-journal-postgres", Some("failures")),
+        "the server killed, silent, locked and failed over; answers cut at every byte",
+    ),
+    (
+        ("budao-journal-postgres", Some("standby")),
+        "the standby away, an old primary, an old snapshot",
+    ),
+    (
+        ("budao-journal-postgres", Some("server_errors")),
+        "errors of the server: full, damaged, in conflict",
+    ),
+    (("budao-journal-postgres", Some("refusals")), "a server that cannot be used"),
+];
+
+/// Runs every failure of a database server; it is killed `kills` times in the middle of appends.
+///
+/// # Errors
+/// When a promise does not hold.
+pub(crate) fn on_postgres(kills: u32) -> Result<()> {
+    let tests = test_programs::tests(ON_POSTGRES.map(|(which, _)| which))?;
+    for (which, what) in ON_POSTGRES {
+        println!("\n{what}");
+        let mut command = tests.command(which)?;
+        command.arg("--nocapture").env("BUDAO_CRASH_KILLS", kills.to_string());
+        // Without a server these tests would pass unplayed.
+        command.env("CI", "true");
+        test_programs::run(&mut command)
+            .with_context(|| format!("a promise was broken: {what}"))?;
+    }
+    Ok(())
 }

@@ -83,6 +83,9 @@ enum Chore {
         /// How often
         #[arg(long, default_value_t = 300)]
         kills: u32,
+        /// Kill a PostgreSQL server under its journal instead, and cause all its other failures
+        #[arg(long)]
+        postgres: bool,
     },
     /// Make every package with the program inside, offline, into `dist/`
     Dist(dist::Args),
@@ -114,7 +117,10 @@ fn main() -> ExitCode {
         Chore::Peers(args) => peers::main(&args),
         Chore::Chaos { minutes, seed } => chaos::run(minutes, seed).map(|()| ExitCode::SUCCESS),
         Chore::Cluster { minutes, seed } => cluster::run(minutes, seed).map(|()| ExitCode::SUCCESS),
-        Chore::Crash { kills } => crash::everywhere(kills).map(|()| ExitCode::SUCCESS),
+        Chore::Crash { kills, postgres } => {
+            let run = if postgres { crash::on_postgres } else { crash::everywhere };
+            run(kills).map(|()| ExitCode::SUCCESS)
+        }
         Chore::Dist(args) => dist::main(&args),
         Chore::Probes(args) => probes::main(&args),
         Chore::Record(args) => record::run(&args).map(|()| ExitCode::SUCCESS),

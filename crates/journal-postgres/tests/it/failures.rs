@@ -38,6 +38,12 @@ async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, future).await.expect("in time")
 }
 
+/// How often the server is killed; `cargo xtask crash --postgres` sets it.
+fn kills() -> u32 {
+    let set = std::env::var("BUDAO_CRASH_KILLS").ok().and_then(|text| text.parse().ok());
+    set.unwrap_or(3)
+}
+
 /// Loses every wake-up.
 #[derive(Debug)]
 struct Deaf;
@@ -97,9 +103,12 @@ async fn nothing_answered_is_missing_and_nothing_is_there_twice_after_the_server
     let Some(server) = PostgresServer::start() else { return };
     let journal: Arc<dyn Journal> = Arc::new(open(&server.url("budao")).await);
     let (writers, stop, answered) = start_writers(&journal, 16).await;
-    for _ in 0..3 {
+    for number in 0..kills() {
         within(more(&answered, 200)).await;
-        server.kill();
+        match number % 2 {
+            0 => server.kill(),
+            _ => server.stop_at_once(),
+        }
         server.restart();
     }
     within(more(&answered, 200)).await;
