@@ -2,6 +2,7 @@
 //! turn, and none judges what another one runs.
 
 mod fixture;
+mod history;
 mod storm;
 mod timers;
 
@@ -16,7 +17,7 @@ use std::{
 use budao_testkit::provider::{Provider, Reply};
 use rustix::process::Signal;
 
-use self::fixture::{Server, SharedJournal, answer, bounded, until};
+use self::fixture::{Machine, Server, SharedJournal, answer, bounded, until};
 
 /// A service that never answers its first `silent` requests.
 async fn slow_service(silent: usize) -> Provider {
@@ -32,10 +33,14 @@ fn model(provider: &Provider) -> String {
     format!("openai:m@{}/v1", provider.url())
 }
 
-async fn killed(journal: SharedJournal) {
+async fn killed(journal: SharedJournal, machine: Machine) {
     let provider = slow_service(1).await;
-    let mut first = Server::start(&journal, &model(&provider));
-    let second = Server::start(&journal, &model(&provider));
+    let start = || {
+        let token = ["--token", fixture::TOKEN];
+        let (home, url) = (journal.home.path(), &journal.url);
+        Server::start_on(machine, home, url, &model(&provider), &token, &[])
+    };
+    let (mut first, second) = (start(), start());
     let session = first.ask().await;
     bounded("the first request", provider.reached(1)).await;
     let died = Instant::now();
@@ -48,13 +53,19 @@ async fn killed(journal: SharedJournal) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn my_turn_goes_on_within_10_s_though_its_server_was_killed() {
-    killed(SharedJournal::file()).await;
+    killed(SharedJournal::file(), Machine::Shared).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn my_turn_goes_on_within_10_s_though_its_server_on_postgres_was_killed() {
     let Some(journal) = SharedJournal::postgres() else { return };
-    killed(journal).await;
+    killed(journal, Machine::Shared).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn my_turn_goes_on_within_10_s_though_its_server_on_another_machine_was_killed() {
+    let Some(journal) = SharedJournal::postgres() else { return };
+    killed(journal, Machine::Own).await;
 }
 
 /// A frozen process may hold a lock of the file; it is then thawed and frozen again.

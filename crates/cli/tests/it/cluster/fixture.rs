@@ -5,6 +5,7 @@ use std::{
     net::SocketAddr,
     path::Path,
     process::{Child, Command, Stdio},
+    sync::LazyLock,
     time::Duration,
 };
 
@@ -44,9 +45,33 @@ impl SharedJournal {
     }
 }
 
+/// Where a server runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Machine {
+    /// On this machine, where servers see each other's processes.
+    Shared,
+    /// In a process namespace of its own, as on a machine of its own: others know of its death by its silence alone. On
+    /// this machine if namespaces are not allowed here.
+    Own,
+}
+
+/// The arguments of `unshare` for a process namespace that ends with its first process.
+const NAMESPACE: [&str; 6] =
+    ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"];
+
+static CAN_UNSHARE: LazyLock<bool> = LazyLock::new(|| {
+    let tried = Command::new("unshare").args(NAMESPACE).arg("true").output();
+    let can = tried.is_ok_and(|tried| tried.status.success());
+    if !can {
+        println!("NOT TESTED: no process namespaces here; servers see each other's processes");
+    }
+    can
+});
+
 /// A running server. Dropping it kills it, as `kill -9` does.
 pub(crate) struct Server {
     child: Child,
+    machine: Machine,
     pub(crate) url: String,
     /// What the server printed: its address, with the token if it made one.
     pub(crate) line: String,
@@ -73,7 +98,27 @@ impl Server {
         args: &[&str],
         variables: &[(&str, &str)],
     ) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_budao"))
+        Self::start_on(Machine::Shared, home, journal, model, args, variables)
+    }
+
+    pub(crate) fn start_on(
+        machine: Machine,
+        home: &Path,
+        journal: &str,
+        model: &str,
+        args: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let program = env!("CARGO_BIN_EXE_budao");
+        let machine = if *CAN_UNSHARE { machine } else { Machine::Shared };
+        let mut command = match machine {
+            Machine::Shared => Command::new(program),
+            Machine::Own => Command::new("/usr/bin/unshare"),
+        };
+        if machine == Machine::Own {
+            command.args(NAMESPACE).arg(program);
+        }
+        let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--model", model])
             .args(args)
             .current_dir(home)
@@ -90,20 +135,32 @@ impl Server {
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let url = line.trim().split('#').next().unwrap().trim_end_matches('/').to_owned();
         assert!(url.starts_with("http"), "the server did not start: {line}");
-        Self { child, url, line }
+        Self { child, machine, url, line }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.url.strip_prefix("http://").unwrap().parse().unwrap()
     }
 
+    /// The process of the server itself, which is a child of the one that made its namespace.
+    fn pid(&self) -> Option<Pid> {
+        let id = self.child.id();
+        let pid = match self.machine {
+            Machine::Shared => i32::try_from(id).ok()?,
+            Machine::Own => {
+                let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+                children.ok()?.split_whitespace().next()?.parse().ok()?
+            }
+        };
+        Pid::from_raw(pid)
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
+        kill_process(self.pid().unwrap(), signal).unwrap();
     }
 
     pub(crate) fn kill(&mut self) {
-        self.child.kill().unwrap();
+        self.signal(Signal::KILL);
         self.child.wait().unwrap();
     }
 

@@ -3,8 +3,10 @@
 //! Every few seconds a server is killed, frozen, drained, or cut off from the database or from its clients, or the
 //! database is killed or fails over to its synchronous standby. On a database, the clock of one server is an hour ahead
 //! if libfaketime is installed. A client repeats a message under its id at another server until it is accepted, and then
-//! waits for its end. Afterwards every accepted message must be there once, with one end. `BUDAO_CLUSTER_SECONDS` sets
-//! how long the faults go on.
+//! waits for its end. Meanwhile each session is read at any server, and no two reads may contradict each other
+//! ([`Register`]). Afterwards every accepted message must be there once, with one end. On a database every server has a
+//! process namespace of its own and reaches the others' proxies only. `BUDAO_CLUSTER_SECONDS` sets how long the faults
+//! go on.
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +30,10 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::cluster::fixture::{Server, TOKEN, answer};
+use crate::cluster::{
+    fixture::{Machine, Server, TOKEN, answer},
+    history::Register,
+};
 
 /// How long the faults go on in a usual run: long enough for each kind once.
 const SECONDS: u64 = 25;
@@ -42,6 +47,8 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// When all servers and the database are well, every message is accepted and ended within this time.
 const SETTLED: Duration = Duration::from_secs(75);
 const CLIENTS: u64 = 6;
+/// The time between two reads of a session.
+const READ_PAUSE: Duration = Duration::from_millis(250);
 
 /// A repeatable source of choices.
 struct Dice(AtomicU64);
@@ -213,15 +220,28 @@ impl Servers {
         let clock = is_skewed.then(faketime).flatten().map(hour_ahead).unwrap_or_default();
         let clock: Vec<(&str, String)> = clock;
         let clock: Vec<(&str, &str)> = clock.iter().map(|(name, it)| (*name, &**it)).collect();
-        Server::start_at(self.home.path(), &url, &self.model, &["--token", TOKEN], &clock)
+        let machine = if self.database.is_some() { Machine::Own } else { Machine::Shared };
+        let token = ["--token", TOKEN];
+        Server::start_on(machine, self.home.path(), &url, &self.model, &token, &clock)
     }
 
     fn any_index(&self) -> usize {
         usize::try_from(self.dice.roll(self.entrances.len() as u64)).unwrap()
     }
 
+    fn url(&self, index: usize) -> String {
+        format!("http://{}", self.entrances[index].address())
+    }
+
     fn any_url(&self) -> String {
-        format!("http://{}", self.entrances[self.any_index()].address())
+        self.url(self.any_index())
+    }
+
+    /// The frames of a session after a position, as a server shows them; `None` if it does not answer.
+    async fn frames(&self, index: usize, session: &str, after: u64) -> Option<String> {
+        let url = format!("{}/v1/sessions/{session}/frames?after={after}", self.url(index));
+        let response = self.client.get(url).bearer_auth(TOKEN).send().await.ok()?;
+        response.error_for_status().ok()?.text().await.ok()
     }
 
     fn restart(&self, index: usize) {
@@ -321,25 +341,67 @@ impl Deadline {
 struct Conversation {
     session: SessionId,
     messages: Vec<String>,
+    register: Arc<Register>,
+    /// The longest time from the beginning of a message to its end.
+    longest: Duration,
+}
+
+/// Reads a session at any server, again and again, until the conversation is over.
+async fn observe(servers: Arc<Servers>, session: String, register: Arc<Register>) {
+    while !register.is_closed() {
+        let index = servers.any_index();
+        let floor = register.begin_read(servers.dice.roll(20));
+        if let Some(text) = servers.frames(index, &session, floor.after).await {
+            register.end_read(&floor, &text, &format!("session {session}, server {index}"));
+        }
+        tokio::time::sleep(READ_PAUSE).await;
+    }
 }
 
 async fn converse(servers: Arc<Servers>, number: u64, until: Arc<Deadline>) -> Conversation {
     let opened = servers.post("/v1/sessions", &format!("open-{number}"), &json!({}), &until).await;
     let session = opened["session_id"].as_str().unwrap().to_owned();
-    let mut messages = Vec::new();
+    let (mut messages, mut longest) = (Vec::new(), Duration::ZERO);
+    let register = Arc::new(Register::default());
+    let watched = Arc::clone(&register);
+    let observer = tokio::spawn(observe(Arc::clone(&servers), session.clone(), watched));
     while Instant::now() < until.faults {
         let id = format!("message-{number}-{}", messages.len());
         let path = format!("/v1/sessions/{session}/messages");
+        let began = Instant::now();
+        register.send(&id);
         servers.post(&path, &id, &json!({ "content": id }), &until).await;
+        register.accept(&id);
         messages.push(id);
         servers.ended(&session, messages.len() as u64, &until).await;
+        longest = longest.max(began.elapsed());
+        assert!(!observer.is_finished(), "a read contradicted another one: see above");
     }
-    Conversation { session: session.parse().unwrap(), messages }
+    register.close();
+    observer.await.unwrap();
+    Conversation { session: session.parse().unwrap(), messages, register, longest }
+}
+
+/// Reads all of a session at every server: each shows everything that was ever read. Returns the number of reads.
+async fn check_reads(servers: &Servers, conversation: &Conversation, until: &Deadline) -> u64 {
+    let session = conversation.session.to_string();
+    let mut reads = 0;
+    for index in 0..servers.entrances.len() {
+        let who = format!("session {session}, server {index}, at the end");
+        let text = loop {
+            assert!(until.is_ahead(), "{who}: no answer");
+            if let Some(text) = servers.frames(index, &session, 0).await {
+                break text;
+            }
+        };
+        reads = conversation.register.check_all(&text, &who);
+    }
+    reads
 }
 
 /// Reads a session's records: positions without gaps, each message once, each turn with one end, nothing left over.
 async fn check(journal: &dyn Journal, conversation: &Conversation) {
-    let Conversation { session, messages } = conversation;
+    let Conversation { session, messages, .. } = conversation;
     let (mut seq, mut accepted, mut open, mut ended) = (0, BTreeMap::new(), None, 0);
     loop {
         let limits = PageLimits { records: 1_000, bytes: 1 << 20 };
@@ -420,6 +482,10 @@ async fn storm(
     for client in clients {
         conversations.push(client.await.unwrap());
     }
+    let mut reads = 0;
+    for conversation in &conversations {
+        reads += check_reads(&servers, conversation, &until).await;
+    }
     let credentials = Credentials { user: None, password: None, passfile: None };
     let backends = Backends::embedded().with(Arc::new(PostgresBackend::new(credentials)));
     let opened = backends.open(&servers.journal(), Access::Existing, world::system()).await;
@@ -429,7 +495,8 @@ async fn storm(
     }
     journal.close().await;
     let messages: usize = conversations.iter().map(|all| all.messages.len()).sum();
-    println!("{messages} messages, faults: {caused:?}");
+    let longest = conversations.iter().map(|all| all.longest).max().unwrap_or_default();
+    println!("{messages} messages, {reads} reads, longest turn {longest:.1?}, faults: {caused:?}");
     assert!(messages > 0 && !caused.is_empty());
 }
 
