@@ -15,5 +15,6 @@ mod model;
 mod refusals;
 mod retention;
 mod server_errors;
+mod standby;
 mod support;
 mod versions;

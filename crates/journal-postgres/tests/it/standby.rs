@@ -1,16 +1,12 @@
 //! The promises while the standby is away, beside an old primary that came back, and beside an old snapshot.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may fail where it stands")]
-
-mod support;
-
 use std::{io::Write as _, process::Stdio, time::Duration};
 
 use budao_core::fault::Kind;
 use budao_journal::{Admin as _, Append, AppendError, IfMissing, LeaseRequest, Writer as _};
 use budao_journal_postgres::{Credentials, Postgres, PostgresOptions};
 use budao_testkit::postgres::PostgresServer;
-use support::{append, entries, lease, read_all, session, world};
+use crate::support::{append, entries, lease, read_all, session, world};
 
 /// Longer than any statement is waited for, with the reading of its outcome.
 const REFUSED: Duration = Duration::from_secs(60);
