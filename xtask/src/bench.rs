@@ -7,6 +7,7 @@
 //! [`ratio`] compares our numbers with theirs.
 
 mod chart;
+mod postgres;
 mod ratio;
 mod recovery;
 mod report;
@@ -61,6 +62,8 @@ pub(crate) struct Args {
 enum Scenario {
     /// Count the turns that finish while a model service fails, refuses and recovers
     Recovery(recovery::Args),
+    /// Measure the journal on PostgreSQL, turns on it and several servers, each figure with its bar
+    Postgres(postgres::Args),
 }
 
 /// One number as a bench program reports it.
@@ -109,8 +112,10 @@ struct Program {
 }
 
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
-    if let Some(Scenario::Recovery(args)) = &args.scenario {
-        return recovery::main(args);
+    match &args.scenario {
+        Some(Scenario::Recovery(args)) => return recovery::main(args),
+        Some(Scenario::Postgres(args)) => return postgres::main(args),
+        None => {}
     }
     let root = repo::root();
     let metadata = Metadata::load(&root)?;
@@ -124,7 +129,8 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let is_wanted =
         |package: &str| args.package.is_empty() || args.package.iter().any(|it| it == package);
     let mut programs = build(&root, &metadata, &args.profile, |package, target| {
-        is_wanted(package) && (package, target) != recovery::TARGET
+        let is_scenario = (package, target) == recovery::TARGET || postgres::owns(package, target);
+        is_wanted(package) && !is_scenario
     })?;
     if args.peers {
         programs.extend(others()?);

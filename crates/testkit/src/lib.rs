@@ -19,6 +19,7 @@ pub mod provider;
 pub mod proxy;
 pub mod records;
 pub mod request_rules;
+pub mod round_trips;
 pub mod sse;
 pub mod storm;
 pub mod world;

@@ -73,12 +73,17 @@ pub(super) fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The `budao` to measure: the given one, that of `BUDAO_BIN`, or one that is built with optimisation.
+pub(super) fn program(given: Option<&PathBuf>) -> Result<PathBuf> {
+    match given.cloned().or_else(|| env::var_os("BUDAO_BIN").map(PathBuf::from)) {
+        Some(path) => std::path::absolute(path).context("find the program to measure"),
+        None => Ok(PathBuf::from(test_programs::optimised("budao")?.get_program())),
+    }
+}
+
 /// The command line of the storms.
 fn arguments(args: &Args) -> Result<Vec<String>> {
-    let budao = match args.budao.clone().or_else(|| env::var_os("BUDAO_BIN").map(PathBuf::from)) {
-        Some(path) => std::path::absolute(path).context("find the program to measure")?,
-        None => PathBuf::from(test_programs::optimised("budao")?.get_program()),
-    };
+    let budao = program(args.budao.as_ref())?;
     let mut words = vec!["--budao".to_owned(), budao.to_string_lossy().into_owned()];
     for name in PEERS.iter().filter(|_| args.peers) {
         let python = peers::ensure(name)?.join("bin/python");

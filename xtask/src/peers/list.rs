@@ -231,10 +231,12 @@ pub(crate) static PEERS: &[Peer] = &[
     },
     Peer {
         name: "langgraph",
-        about: "LangGraph with its SQLite checkpoints, and LangChain's client of OpenAI",
+        about: "LangGraph with its checkpoints in SQLite and PostgreSQL, and LangChain's client of OpenAI",
         kind: Kind::Python(&[
             "langgraph==1.2.20",
             "langgraph-checkpoint-sqlite==3.1.2",
+            "langgraph-checkpoint-postgres==3.2.0",
+            "psycopg[binary]==3.3.9",
             "langchain-openai==1.7.3",
         ]),
         use_in: UseIn::Benches,
@@ -542,6 +544,30 @@ pub(crate) static PEERS: &[Peer] = &[
             args: &["-p", "'grafana ' + require('@grafana/schema/package.json').version"],
             stdin: "",
             prints: "grafana 13.2.3",
+        },
+    },
+    Peer {
+        name: "kubernetes-validate",
+        about: "the schemas of Kubernetes' resources, and a program that applies them",
+        kind: Kind::Python(&["kubernetes-validate==1.37.0"]),
+        use_in: UseIn::Full,
+        probe: Probe {
+            program: "bin/kubernetes-validate",
+            args: &["--version"],
+            stdin: "",
+            prints: "1.37.0",
+        },
+    },
+    Peer {
+        name: "check-jsonschema",
+        about: "a program that applies JSON Schemas, with that of compose files",
+        kind: Kind::Python(&["check-jsonschema==0.39.0"]),
+        use_in: UseIn::Full,
+        probe: Probe {
+            program: "bin/check-jsonschema",
+            args: &["--version"],
+            stdin: "",
+            prints: "version 0.39.0",
         },
     },
     Peer {

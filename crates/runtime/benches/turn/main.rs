@@ -3,9 +3,12 @@
 //! CPU time of the whole process, threads included. A conversation has twenty turns and keeps them all, as
 //! in the peers under `xtask/peers`. Durable figures are on a file that is synced before anyone is told,
 //! with the number of syncs beside them and what the same number of bare writes with a sync costs taken off.
-//! What a start and a kept session cost is seen by processes of their own.
+//! What a start and a kept session cost is seen by processes of their own. With `--postgres`, turns on a PostgreSQL
+//! server are measured instead, beside the peers that are named.
 
 #![expect(clippy::print_stdout, reason = "a process that was started for one number says it")]
+
+mod postgres;
 
 use std::{
     io::{Seek, SeekFrom, Write},
@@ -381,6 +384,9 @@ fn main() {
     let wants = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part));
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("tokio");
+    if runtime.block_on(postgres::main()) {
+        return;
+    }
     let mode = std::env::args().nth(1).unwrap_or_default();
     if let Some(number) = runtime.block_on(one_number(&mode)) {
         println!("{number}");
