@@ -78,21 +78,15 @@ pub(crate) fn everywhere(kills: u32) -> Result<()> {
     test_programs::run(&mut command).context("a batch that was killed broke its promise")
 }
 
-/// The tests of a journal whose database server fails.
-const ON_POSTGRES: [(TestProgram, &str); 4] = [
-    (
-        ("budao-journal-postgres", Some("failures")),
-        "the server killed, silent, locked and failed over; answers cut at every byte",
-    ),
-    (
-        ("budao-journal-postgres", Some("standby")),
-        "the standby away, an old primary, an old snapshot",
-    ),
-    (
-        ("budao-journal-postgres", Some("server_errors")),
-        "errors of the server: full, damaged, in conflict",
-    ),
-    (("budao-journal-postgres", Some("refusals")), "a server that cannot be used"),
+/// The tests of the journal on PostgreSQL.
+const POSTGRES: TestProgram = ("budao-journal-postgres", Some("it"));
+
+/// The modules of tests in which a database server fails, and how it fails.
+const ON_POSTGRES: [(&str, &str); 4] = [
+    ("failures::", "the server killed, silent, locked and failed over; answers cut at every byte"),
+    ("standby::", "the standby away, an old primary, an old snapshot"),
+    ("server_errors::", "errors of the server: full, damaged, in conflict"),
+    ("refusals::", "a server that cannot be used"),
 ];
 
 /// Runs every failure of a database server; it is killed `kills` times in the middle of appends.
@@ -100,11 +94,11 @@ const ON_POSTGRES: [(TestProgram, &str); 4] = [
 /// # Errors
 /// When a promise does not hold.
 pub(crate) fn on_postgres(kills: u32) -> Result<()> {
-    let tests = test_programs::tests(ON_POSTGRES.map(|(which, _)| which))?;
-    for (which, what) in ON_POSTGRES {
+    let tests = test_programs::tests([POSTGRES])?;
+    for (names, what) in ON_POSTGRES {
         println!("\n{what}");
-        let mut command = tests.command(which)?;
-        command.arg("--nocapture").env("BUDAO_CRASH_KILLS", kills.to_string());
+        let mut command = tests.command(POSTGRES)?;
+        command.args([names, "--nocapture"]).env("BUDAO_CRASH_KILLS", kills.to_string());
         // Without a server these tests would pass unplayed.
         command.env("CI", "true");
         test_programs::run(&mut command)
