@@ -10,7 +10,7 @@ use std::{
 
 use budao_client::{Client, Event, Events, SessionRequest};
 use budao_core::{
-    event::{Event as Recorded, Record, SessionId},
+    event::{CallStart, Event as Recorded, Record, SessionId},
     limits::Limits,
     retry::RetryPolicy,
 };
@@ -159,7 +159,7 @@ fn audit(records: &[Record], what: &str) -> (usize, usize) {
         assert_eq!(record.seq, index as u64 + 1, "{what}");
         match &record.event {
             Recorded::TurnStarted { .. } => turns += 1,
-            Recorded::ToolCallStarted { call, .. } => {
+            Recorded::ToolCallStarted(CallStart { call, .. }) => {
                 started.insert((record.turn, call.clone()));
             }
             Recorded::ToolCallEnded { call, .. } => {
