@@ -4,7 +4,7 @@
 //! caps of its parent's turn, and is recorded. The same request of the same call has the same child.
 
 use budao_core::{
-    event::{Event, Origin},
+    event::{ChildLink, Event, Origin},
     fault::{Fact, Fault, Kind, Operation},
     message::CallId,
     turn::Input,
@@ -26,8 +26,12 @@ pub(crate) async fn run(
     cancel: CancellationToken,
 ) -> Result<Sample, Fault> {
     let child = child_of(&work_context, &call, request).await?;
-    let opened =
-        Event::ChildOpened { child: child.id, call: Some(call.clone()), stage: None, task: None };
+    let opened = Event::ChildOpened(ChildLink {
+        child: child.id,
+        call: Some(call.clone()),
+        stage: None,
+        task: None,
+    });
     work_context.report(Input::RecordOnly { turn, event: opened }).await;
     let worked = tokio::select! {
         biased;

@@ -141,7 +141,7 @@ async fn a_key_of_ten_megabytes_begins_nothing() {
     let result = stage.runtime.run(session, "pay").await.unwrap();
     assert!(result.fault.is_some(), "the answer of the model is refused");
     let page = stage.journal.read(session, 0, Default::default()).await.unwrap();
-    let is_start = |event: &Event| matches!(event, Event::ToolCallStarted { .. });
+    let is_start = |event: &Event| matches!(event, Event::ToolCallStarted(_));
     assert!(!page.records.iter().any(|stored| is_start(&stored.event().unwrap())));
     assert_eq!(paid.load(Ordering::SeqCst), 0);
 }
