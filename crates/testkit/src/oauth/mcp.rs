@@ -35,7 +35,8 @@ pub(super) async fn message(
         }),
         "tools/list" => {
             let tool = |name: &str| json!({ "name": name, "inputSchema": { "type": "object" } });
-            json!({ "tools": ["echo", "admin", "leak", "stream"].map(tool) })
+            let tools = ["echo", "admin", "leak", "stream"].map(tool);
+            json!({ "tools": tools })
         }
         "tools/call" => return call(&shared, id, &message["params"], &token),
         "server/discover" => {
