@@ -24,11 +24,11 @@ use crate::{
     message::{Block, CallId, ModelStop, Usage},
     remote::{ToolRoute, WorkerReport},
     time::Timestamp,
-    timer::{Schedule, TimerId},
+    timer::TimerId,
     tool::{Outcome, Repair, Todo},
 };
 
-pub use bodies::{CallStart, ChildLink, Compaction, LostObserver};
+pub use bodies::{CallStart, ChildLink, Compaction, LostObserver, NewTimer};
 pub use command::{Answer, Command, CommandBody, Decision};
 pub use ids::{CommandId, Epoch, QuestionId, Seq, SessionId, TaskId, TurnNumber};
 pub use parts::{
@@ -100,18 +100,7 @@ pub enum Event {
         of_turn: TurnNumber,
     },
     /// A timer was set, or one with the same id was replaced.
-    TimerSet {
-        /// Unique in the session.
-        timer: TimerId,
-        /// When the timer fires.
-        schedule: Schedule,
-        /// What the session is told when the timer fires.
-        message: String,
-        /// The first time at which it fires.
-        next: Timestamp,
-        /// The sender that set it.
-        by: String,
-    },
+    TimerSet(NewTimer),
     /// A timer fired: its message is accepted, and exactly one turn answers it, unless it is withdrawn first.
     TimerFired {
         /// The timer that fired.

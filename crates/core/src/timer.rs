@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    event::{CommandId, Event, SessionEnd},
+    event::{CommandId, Event, NewTimer, SessionEnd},
     time::Timestamp,
 };
 
@@ -128,7 +128,7 @@ impl Timers {
     /// Applies one event of the session. Events that concern no timer change nothing.
     pub fn apply(&mut self, event: &Event, at: Timestamp) {
         match event {
-            Event::TimerSet { timer, schedule, message, next, by } => {
+            Event::TimerSet(NewTimer { timer, schedule, message, next, by }) => {
                 let set = Timer {
                     timer: timer.clone(),
                     schedule: schedule.clone(),

@@ -3,7 +3,7 @@
 use super::{
     Activity, ControlRequest, MessageContent, QuestionAnswer, QuestionDetails, StageEnd, StageStart,
 };
-use crate::event::{CallStart, ChildLink, Compaction, Event, LostObserver, Stage};
+use crate::event::{CallStart, ChildLink, Compaction, Event, LostObserver, NewTimer, Stage};
 
 impl<'a> Activity<'a> {
     /// The fact of an event; none if it has no meaning for people.
@@ -78,7 +78,7 @@ impl<'a> Activity<'a> {
                 let content = MessageContent::Timer { timer, content, due, missed, next };
                 Self::MessageAccepted { command, content }
             }
-            Event::TimerSet { ref timer, ref schedule, ref message, next, ref by } => {
+            Event::TimerSet(NewTimer { ref timer, ref schedule, ref message, next, ref by }) => {
                 Self::TimerSet { timer, schedule, message, next, by }
             }
             Event::TimerCancelled { ref timer, ref by } => Self::TimerCancelled { timer, by },

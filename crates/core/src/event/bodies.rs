@@ -1,4 +1,5 @@
-//! Bodies of events that several places share: the start of a call, a child session, a summary, a lost observer.
+//! Bodies of events that several places share: the start of a call, a child session, a summary, a timer, a lost
+//! observer.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,6 +7,8 @@ use serde_json::Value;
 use super::{Seq, SessionId, Stage, TaskId};
 use crate::{
     message::{CallId, Usage},
+    time::Timestamp,
+    timer::{Schedule, TimerId},
     tool::Repair,
 };
 
@@ -75,4 +78,19 @@ pub struct LostObserver {
     pub last_seq: Seq,
     /// How long the observer was connected, in milliseconds.
     pub uptime_ms: u64,
+}
+
+/// A timer that was set, and its first time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NewTimer {
+    /// Unique in the session.
+    pub timer: TimerId,
+    /// When the timer fires.
+    pub schedule: Schedule,
+    /// What the session is told when the timer fires.
+    pub message: String,
+    /// The first time at which it fires.
+    pub next: Timestamp,
+    /// The sender that set it.
+    pub by: String,
 }

@@ -2,7 +2,7 @@
 
 use super::{Event, Fact, Fault, Kind, Operation, Stepper};
 use crate::{
-    event::{CommandId, Origin},
+    event::{CommandId, NewTimer, Origin},
     fault::{Detail, FactValue, text},
     message::Block,
     session::Session,
@@ -78,7 +78,7 @@ impl Session {
                 .with(Fact::LimitName, "session_timers"));
         }
         let (schedule, next) = when.resolve(now, limits)?;
-        Ok(Event::TimerSet { timer, schedule, message, next, by })
+        Ok(Event::TimerSet(NewTimer { timer, schedule, message, next, by }))
     }
 
     /// The event that cancels a timer.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use budao_core::{
-    event::{Event, SessionEnd, SessionId, Settings},
+    event::{Event, NewTimer, SessionEnd, SessionId, Settings},
     time::Timestamp,
     timer::Schedule,
 };
@@ -17,7 +17,7 @@ fn query() -> TimerQuery {
 
 fn set(timer: &str, next: Timestamp) -> Event {
     let (schedule, by) = (Schedule::At(next), "test".to_owned());
-    Event::TimerSet { timer: timer.into(), schedule, message: "m".into(), next, by }
+    Event::TimerSet(NewTimer { timer: timer.into(), schedule, message: "m".into(), next, by })
 }
 
 fn fired(timer: &str, due: Timestamp, next: Option<Timestamp>) -> Event {

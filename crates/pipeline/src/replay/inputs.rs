@@ -5,7 +5,7 @@
 use budao_core::{
     elicitation::Elicitation,
     event::{
-        ChildLink, Command, CommandBody, CommandId, Compaction, Event, QuestionPurpose,
+        ChildLink, Command, CommandBody, CommandId, Compaction, Event, NewTimer, QuestionPurpose,
         ReconcileVerdict, Record, SessionEnd, Settlement, Stage, TaskEnd, TurnNumber,
     },
     fault::{Detail, Fact, Fault, Kind, Operation, text},
@@ -94,7 +94,7 @@ fn command(first: &Record, body: CommandBody) -> TurnInput {
         Event::MessageAccepted { command, .. }
         | Event::PipelineAccepted { command, .. }
         | Event::RetryAccepted { command, .. } => (command.clone(), String::new()),
-        Event::TimerSet { by, .. }
+        Event::TimerSet(NewTimer { by, .. })
         | Event::TimerCancelled { by, .. }
         | Event::MessageWithdrawn { by, .. }
         | Event::CancelRequested { by, .. }
@@ -120,7 +120,7 @@ fn command_body(session: &Session, event: &Event) -> Option<CommandBody> {
             CommandBody::Plan { question, confirm }
         }
         Event::RetryAccepted { of_turn, .. } => CommandBody::Retry { turn: Some(of_turn) },
-        Event::TimerSet { timer, schedule, message, .. } => {
+        Event::TimerSet(NewTimer { timer, schedule, message, .. }) => {
             let when = match schedule {
                 Schedule::At(at) => TimerRequest::At(at),
                 Schedule::Cron { form, zone } => TimerRequest::Cron { form, zone: Some(zone) },

@@ -3,13 +3,14 @@
 //! A run is a stretch of a turn between pauses: `RUN_STARTED`, events, and `RUN_FINISHED` or `RUN_ERROR`. The verifier of
 //! the AG-UI client accepts no event outside a run, and wants everything closed at its end.
 
+mod interrupts;
+
 use std::{fmt::Write as _, sync::Arc};
 
 use budao_core::{
     Fault, Lang, Record,
     activity::{Activity, ActivityFold, ControlRequest, StageEnd},
-    elicitation::Elicitation,
-    event::{CommandId, QuestionPurpose, Seq, SessionId, Stage, StopReason, TurnNumber},
+    event::{CommandId, Seq, SessionId, Stage, StopReason, TurnNumber},
     fault::text,
     message::{Block, CallId, Usage, text_of},
     session::Session,
@@ -20,12 +21,8 @@ use serde_json::{Value, json};
 
 use super::conversation;
 use crate::{
-    front_end::{
-        EventSink, Notices, Pause, PendingQuestion, Prelude, Projection, RunNote, TurnCalls, run_of,
-    },
-    project::elicitation_text,
+    front_end::{EventSink, Notices, Prelude, Projection, RunNote, TurnCalls, run_of},
     server::Server,
-    texts::{brief, translate_with},
 };
 
 /// The id of the message of an attempt at a step. The first attempt has the plain one.
@@ -306,86 +303,6 @@ impl AgUiProjector {
             "type": "RUN_FINISHED", "threadId": self.thread, "runId": self.run, "outcome": outcome,
         });
         sink.push_end(finished.to_string());
-    }
-
-    fn outcome_of(&self, pause: &Pause<'_>) -> Value {
-        match pause {
-            Pause::Results(calls) => json!({ "type": "success", "pendingToolCallIds": calls }),
-            Pause::Questions(questions) => {
-                let interrupts: Vec<Value> =
-                    questions.iter().map(|open| self.interrupt(open)).collect();
-                json!({ "type": "interrupt", "interrupts": interrupts })
-            }
-        }
-    }
-
-    /// The interrupt for input that a running call asks for. The answer's `editedArgs` are the values.
-    fn input_interrupt(&self, open: &PendingQuestion, asked: &Elicitation) -> Value {
-        let (id, args) = elicitation_text(asked);
-        let properties: serde_json::Map<String, Value> =
-            asked.fields.iter().map(|field| (field.name.clone(), field.to_schema())).collect();
-        let required: Vec<&str> = asked
-            .fields
-            .iter()
-            .filter(|field| field.required)
-            .map(|field| field.name.as_str())
-            .collect();
-        json!({
-            "id": open.question,
-            "reason": "input_required",
-            "message": translate_with(id, &args, self.notices.language()),
-            "expiresAt": open.expires_at.to_string(),
-            "responseSchema": {
-                "type": "object",
-                "properties": {
-                    "approved": { "type": "boolean" },
-                    "editedArgs": {
-                        "type": "object", "properties": properties, "required": required,
-                    },
-                },
-                "required": ["approved"],
-            },
-            "metadata": {
-                "tool": open.tool, "elicitation": asked, "digest": open.digest,
-            },
-            "toolCallId": open.call,
-        })
-    }
-
-    fn interrupt(&self, open: &PendingQuestion) -> Value {
-        if open.purpose == QuestionPurpose::Elicitation
-            && let Some(asked) = Elicitation::of_arguments(&open.arguments)
-        {
-            return self.input_interrupt(open, &asked);
-        }
-        let lang = self.notices.language();
-        let args = [("tool", brief(&open.tool).into())];
-        let mut interrupt = json!({
-            "id": open.question,
-            "reason": "tool_call",
-            "message": translate_with("confirm-call", &args, lang),
-            "expiresAt": open.expires_at.to_string(),
-            "responseSchema": {
-                "type": "object",
-                "properties": {
-                    "approved": { "type": "boolean" },
-                    "editedArgs": { "type": "object" },
-                    "note": { "type": "string" },
-                },
-                "required": ["approved"],
-            },
-            "metadata": {
-                "tool": open.tool,
-                "arguments": open.arguments,
-                "digest": open.digest,
-                "reason": text::reason(&open.reason, lang),
-            },
-        });
-        // A plan that waits for a confirmation is no call of the model.
-        if self.calls.has(&open.call) {
-            interrupt["toolCallId"] = json!(open.call);
-        }
-        interrupt
     }
 
     fn turn_ended(

@@ -1,0 +1,94 @@
+//! The interrupts with which a run pauses: calls to confirm, and input that a running call asks for.
+
+use budao_core::{elicitation::Elicitation, event::QuestionPurpose, fault::text};
+use serde_json::{Value, json};
+
+use super::AgUiProjector;
+use crate::{
+    front_end::{Pause, PendingQuestion},
+    project::elicitation_text,
+    texts::{brief, translate_with},
+};
+
+impl AgUiProjector {
+    /// The outcome of a run that pauses.
+    pub(super) fn outcome_of(&self, pause: &Pause<'_>) -> Value {
+        match pause {
+            Pause::Results(calls) => json!({ "type": "success", "pendingToolCallIds": calls }),
+            Pause::Questions(questions) => {
+                let interrupts: Vec<Value> =
+                    questions.iter().map(|open| self.interrupt(open)).collect();
+                json!({ "type": "interrupt", "interrupts": interrupts })
+            }
+        }
+    }
+
+    /// The interrupt for input that a running call asks for. The answer's `editedArgs` are the values.
+    fn input_interrupt(&self, open: &PendingQuestion, asked: &Elicitation) -> Value {
+        let (id, args) = elicitation_text(asked);
+        let properties: serde_json::Map<String, Value> =
+            asked.fields.iter().map(|field| (field.name.clone(), field.to_schema())).collect();
+        let required: Vec<&str> = asked
+            .fields
+            .iter()
+            .filter(|field| field.required)
+            .map(|field| field.name.as_str())
+            .collect();
+        json!({
+            "id": open.question,
+            "reason": "input_required",
+            "message": translate_with(id, &args, self.notices.language()),
+            "expiresAt": open.expires_at.to_string(),
+            "responseSchema": {
+                "type": "object",
+                "properties": {
+                    "approved": { "type": "boolean" },
+                    "editedArgs": {
+                        "type": "object", "properties": properties, "required": required,
+                    },
+                },
+                "required": ["approved"],
+            },
+            "metadata": {
+                "tool": open.tool, "elicitation": asked, "digest": open.digest,
+            },
+            "toolCallId": open.call,
+        })
+    }
+
+    fn interrupt(&self, open: &PendingQuestion) -> Value {
+        if open.purpose == QuestionPurpose::Elicitation
+            && let Some(asked) = Elicitation::of_arguments(&open.arguments)
+        {
+            return self.input_interrupt(open, &asked);
+        }
+        let lang = self.notices.language();
+        let args = [("tool", brief(&open.tool).into())];
+        let mut interrupt = json!({
+            "id": open.question,
+            "reason": "tool_call",
+            "message": translate_with("confirm-call", &args, lang),
+            "expiresAt": open.expires_at.to_string(),
+            "responseSchema": {
+                "type": "object",
+                "properties": {
+                    "approved": { "type": "boolean" },
+                    "editedArgs": { "type": "object" },
+                    "note": { "type": "string" },
+                },
+                "required": ["approved"],
+            },
+            "metadata": {
+                "tool": open.tool,
+                "arguments": open.arguments,
+                "digest": open.digest,
+                "reason": text::reason(&open.reason, lang),
+            },
+        });
+        // A plan that waits for a confirmation is no call of the model.
+        if self.calls.has(&open.call) {
+            interrupt["toolCallId"] = json!(open.call);
+        }
+        interrupt
+    }
+}
