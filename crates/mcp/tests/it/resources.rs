@@ -89,8 +89,12 @@ async fn a_model_lists_and_reads_resources_while_a_server_has_any() {
     assert!(within(set.ready(&world(), LIMIT)).await.is_empty());
     let toolbox = set.offer(&Toolbox::builder().build()).unwrap();
     let listed = done(run(&toolbox, "mcp_list_resources", json!({})).await);
-    let found: Vec<_> =
-        listed["resources"].as_array().unwrap().iter().map(|it| (&it["server"], &it["uri"])).collect();
+    let found: Vec<_> = listed["resources"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| (&it["server"], &it["uri"]))
+        .collect();
     assert_eq!(found.len(), 3, "{listed}");
     assert!(found.iter().all(|(server, _)| **server == "fake"), "{listed}");
     let address = json!({ "server": "fake", "uri": "a:2" });

@@ -3,6 +3,7 @@
 use budao_core::{
     Timestamp,
     activity::Activity,
+    elicitation::Elicitation,
     event::{QuestionId, QuestionPurpose},
     message::{Block, CallId},
 };
@@ -39,6 +40,16 @@ pub(crate) struct PendingQuestion {
     pub(crate) reason: String,
     pub(crate) purpose: QuestionPurpose,
     pub(crate) expires_at: Timestamp,
+}
+
+impl PendingQuestion {
+    /// What a tool server asks the person for; `None` if a call waits for its permission.
+    pub(crate) fn elicitation(&self) -> Option<Elicitation> {
+        match self.purpose {
+            QuestionPurpose::Permission => None,
+            QuestionPurpose::Elicitation => Elicitation::of_arguments(&self.arguments),
+        }
+    }
 }
 
 /// What the turn waits for while nothing of it runs.

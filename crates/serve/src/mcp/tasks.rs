@@ -2,7 +2,8 @@
 
 use budao_core::{
     Lang, Timestamp,
-    event::{Decision, QuestionId},
+    elicitation::Elicitation,
+    event::{Decision, QuestionId, QuestionPurpose},
 };
 use serde_json::{Map, Value, json};
 
@@ -41,7 +42,10 @@ pub(super) fn state(
         }
         RunState::InputRequired => {
             let requests = outcome.questions().iter().map(|open| {
-                let request = elicitation(&open.tool, &open.reason, &open.arguments);
+                let request = match open.elicitation() {
+                    Some(asked) => passed_on(&asked),
+                    None => elicitation(&open.tool, &open.reason, &open.arguments),
+                };
                 (open.question.0.to_string(), request)
             });
             task["inputRequests"] = Value::Object(requests.collect::<Map<_, _>>());
@@ -70,16 +74,33 @@ fn elicitation(tool: &str, reason: &str, arguments: &Value) -> Value {
     json!({ "method": "elicitation/create", "params": params })
 }
 
+/// A question of a tool server, passed on with its own form or address.
+fn passed_on(asked: &Elicitation) -> Value {
+    let message = format!("{}: {}", asked.server, asked.message);
+    let params = match &asked.url {
+        Some(url) => {
+            json!({ "mode": "url", "message": message, "url": url, "elicitationId": url })
+        }
+        None => json!({ "mode": "form", "message": message, "requestedSchema": asked.to_schema() }),
+    };
+    json!({ "method": "elicitation/create", "params": params })
+}
+
 /// The answers of a client to the questions of a task. Answers to other questions are left out.
 pub(super) fn answers(outcome: &RunOutcome, responses: &Map<String, Value>) -> Vec<RunAction> {
     let open = outcome.questions().iter();
     let answered = open.filter_map(|open| {
         let response = responses.get(&*open.question.0)?;
-        let is_allowed =
-            response["action"] == "accept" && response["content"]["decision"] == "allow";
+        let is_accepted = response["action"] == "accept";
+        let (is_allowed, arguments) = match open.purpose {
+            QuestionPurpose::Elicitation => (is_accepted, response.get("content").cloned()),
+            QuestionPurpose::Permission => {
+                (is_accepted && response["content"]["decision"] == "allow", None)
+            }
+        };
         let decision = if is_allowed { Decision::Allow } else { Decision::Deny };
         let question: QuestionId = open.question.clone();
-        Some(RunAction::Answer { question, decision, note: None, arguments: None })
+        Some(RunAction::Answer { question, decision, note: None, arguments })
     });
     answered.collect()
 }

@@ -1,6 +1,6 @@
 //! The interrupts with which a run pauses: calls to confirm, and input that a running call asks for.
 
-use budao_core::{elicitation::Elicitation, event::QuestionPurpose, fault::text};
+use budao_core::{elicitation::Elicitation, fault::text};
 use serde_json::{Value, json};
 
 use super::AgUiProjector;
@@ -26,14 +26,6 @@ impl AgUiProjector {
     /// The interrupt for input that a running call asks for. The answer's `editedArgs` are the values.
     fn input_interrupt(&self, open: &PendingQuestion, asked: &Elicitation) -> Value {
         let (id, args) = elicitation_text(asked);
-        let properties: serde_json::Map<String, Value> =
-            asked.fields.iter().map(|field| (field.name.clone(), field.to_schema())).collect();
-        let required: Vec<&str> = asked
-            .fields
-            .iter()
-            .filter(|field| field.required)
-            .map(|field| field.name.as_str())
-            .collect();
         json!({
             "id": open.question,
             "reason": "input_required",
@@ -43,9 +35,7 @@ impl AgUiProjector {
                 "type": "object",
                 "properties": {
                     "approved": { "type": "boolean" },
-                    "editedArgs": {
-                        "type": "object", "properties": properties, "required": required,
-                    },
+                    "editedArgs": asked.to_schema(),
                 },
                 "required": ["approved"],
             },
@@ -57,9 +47,7 @@ impl AgUiProjector {
     }
 
     fn interrupt(&self, open: &PendingQuestion) -> Value {
-        if open.purpose == QuestionPurpose::Elicitation
-            && let Some(asked) = Elicitation::of_arguments(&open.arguments)
-        {
+        if let Some(asked) = open.elicitation() {
             return self.input_interrupt(open, &asked);
         }
         let lang = self.notices.language();
