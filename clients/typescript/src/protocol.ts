@@ -630,6 +630,11 @@ export type AgentUserConfirm = {
     plan_summary?: string;
     task_count?: number;
     tasks?: (Record<string, unknown>)[];
+    server?: string;
+    message?: string;
+    url?: string;
+    host?: string;
+    fields?: (Record<string, unknown>)[];
     stage?: "planning" | "solving" | "aggregation";
     task_id?: string;
   };

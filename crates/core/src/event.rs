@@ -2,9 +2,7 @@
 //!
 //! An event is a small fact in the past tense. The writer makes it durable before any observer sees it and never
 //! changes it. An event at its position is a [`Record`]. A gateway projects a record onto at most one frame of its
-//! protocol, so a protocol that needs two frames needs two events.
-//!
-//! `docs/events.md` defines the meaning of each event and the order readers may rely on.
+//! protocol. `docs/events.md` defines the meaning of each event and the order readers may rely on.
 
 mod access;
 mod bodies;
@@ -262,8 +260,7 @@ pub enum Event {
     HistoryCompacted(Compaction),
 
     // ── calls ──
-    /// A call waits for a person: for a permission before it starts, or for input while it runs. The arguments of a
-    /// question for input are an [`crate::elicitation::Elicitation`].
+    /// A call waits for a person: for a permission before it starts, or for input while it runs.
     QuestionAsked {
         /// Unique in its session; the decision refers to it.
         question: QuestionId,
