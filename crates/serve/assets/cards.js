@@ -250,7 +250,7 @@ function elicitation(entry, { decide }) {
   const element = h(
     "article",
     { class: "entry question" },
-    h("header", {}, h("span", { class: "ask" }, t("server-asks", { server: entry.server })), h("span", { class: "tool" }, entry.tool)),
+    h("header", {}, h("span", { class: "ask" }, t("server-asks", { name: entry.server })), h("span", { class: "tool" }, entry.tool)),
     h("blockquote", {}, entry.message),
     leads,
     answer,
