@@ -18,7 +18,7 @@ use budao_claude::DEFAULT_MODEL;
 use budao_core::{
     Fault, Lang, Record,
     engine::{Engine, SessionOptions},
-    event::{Answer, Command, CommandBody, CommandId, Seq, SessionId, Settings},
+    event::{Answer, Command, CommandBody, CommandId, Decision, Seq, SessionId, Settings},
     fault::{Kind, Operation, text},
     message::Block,
     trace::Trace,

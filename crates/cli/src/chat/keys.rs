@@ -230,7 +230,9 @@ impl InputState {
                     Err(wrong) => self.notice = Some(wrong),
                 }
             }
-            (_, Some(_)) => drop(self.draft.input(key)),
+            (_, Some(_)) => {
+                self.draft.input(key);
+            }
         }
         UserAction::Nothing
     }
