@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 
 use self::archive::{ArchiveFile, Compression};
 use crate::metadata::Metadata;
-use crate::{process, repo};
+use crate::{process, repo, test_programs};
 
 /// Time limit for one run of the built program.
 const RUN_LIMIT: Duration = Duration::from_secs(60);
@@ -93,11 +93,14 @@ fn pack(root: &Path, program: &Path, profile: &str, out: &Path) -> Result<()> {
 }
 
 fn build(root: &Path, profile: &str) -> Result<PathBuf> {
+    if profile == "dev" {
+        // The program of the tests, whose dependencies have the features of the whole workspace.
+        return Ok(test_programs::bin("budao")?.get_program().into());
+    }
     let mut cargo = process::cargo(root);
     cargo.args(["build", "--locked", "-p", "budao-cli", "--profile", profile]);
     process::run(&mut cargo, None)?;
-    let folder = if profile == "dev" { "debug" } else { profile };
-    Ok(Metadata::load(root)?.target_directory.join(folder).join("budao"))
+    Ok(Metadata::load(root)?.target_directory.join(profile).join("budao"))
 }
 
 impl Contents {

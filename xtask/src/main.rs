@@ -19,6 +19,7 @@ mod figures;
 mod fuzz;
 mod metadata;
 mod page;
+mod passed_steps;
 mod peers;
 mod probes;
 mod process;

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::repo;
+
 /// Interval at which a child's exit is polled.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -59,6 +61,10 @@ pub(crate) fn cargo(root: &Path) -> Command {
     let mut command = command(&cargo, root);
     if env::var_os("CARGO_TERM_COLOR").is_none() {
         command.env("CARGO_TERM_COLOR", if is_colour_welcome() { "always" } else { "never" });
+    }
+    if repo::is_ci() && env::var_os("CARGO_INCREMENTAL").is_none() {
+        // A cold build is not continued, so what incremental builds store is wasted.
+        command.env("CARGO_INCREMENTAL", "0");
     }
     command
 }
@@ -108,13 +114,50 @@ pub(crate) fn run(command: &mut Command, deadline: Option<Instant>) -> Result<()
     }
 }
 
+/// A silent test run is stopped after this time. Cargo's runner names a test that takes longer than a minute, so this is a
+/// hang on any machine.
+const SILENCE: Duration = Duration::from_secs(20 * 60);
+
+/// When a command is stopped.
+#[derive(Debug, Clone, Copy)]
+enum Limit {
+    At(Option<Instant>),
+    /// After it has printed nothing for so long.
+    Silence(Duration),
+}
+
+impl Limit {
+    fn is_past(self, last_line: Instant) -> bool {
+        match self {
+            Self::At(deadline) => is_past(deadline),
+            Self::Silence(limit) => last_line.elapsed() >= limit,
+        }
+    }
+}
+
 /// Runs a command and passes each line to `each` as it comes. The caller judges the exit status.
 pub(crate) fn follow(
     command: &mut Command,
     deadline: Option<Instant>,
+    each: impl FnMut(Stream, &str),
+) -> Result<ExitStatus> {
+    follow_within(command, Limit::At(deadline), each)
+}
+
+/// As [`follow`], for tests: they may take any time, but a run that prints nothing for 20 minutes hangs.
+pub(crate) fn follow_tests(
+    command: &mut Command,
+    each: impl FnMut(Stream, &str),
+) -> Result<ExitStatus> {
+    follow_within(command, Limit::Silence(SILENCE), each)
+}
+
+fn follow_within(
+    command: &mut Command,
+    limit: Limit,
     mut each: impl FnMut(Stream, &str),
 ) -> Result<ExitStatus> {
-    let ended = attend(command, "", deadline, |stream, line| {
+    let ended = attend(command, "", limit, |stream, line| {
         each(stream, line);
         ControlFlow::Continue(())
     })?;
@@ -130,7 +173,7 @@ pub(crate) fn converse(
     deadline: Instant,
 ) -> Result<(String, bool)> {
     let (mut said, mut is_heard) = (String::new(), false);
-    attend(command, input, Some(deadline), |_, line| {
+    attend(command, input, Limit::At(Some(deadline)), |_, line| {
         said.push_str(line);
         said.push('\n');
         is_heard = line.contains(text);
@@ -143,7 +186,7 @@ pub(crate) fn converse(
 fn attend(
     command: &mut Command,
     input: &str,
-    deadline: Option<Instant>,
+    limit: Limit,
     mut each: impl FnMut(Stream, &str) -> ControlFlow<()>,
 ) -> Result<Option<ExitStatus>> {
     command.stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
@@ -164,9 +207,11 @@ fn attend(
         pipe.write_all(input.as_bytes()).and_then(|()| pipe.flush()).ok();
     }
     let mut ended: Option<(ExitStatus, Instant)> = None;
+    let mut last_line = Instant::now();
     loop {
         match heard.recv_timeout(POLL) {
             Ok((stream, line)) => {
+                last_line = Instant::now();
                 if each(stream, &line).is_break() {
                     kill_tree(&mut child);
                     return Ok(None);
@@ -186,7 +231,7 @@ fn attend(
             Some((status, at)) if at.elapsed() > DRAIN => return Ok(Some(status)),
             Some(_) => {}
         }
-        if ended.is_none() && is_past(deadline) {
+        if ended.is_none() && limit.is_past(last_line) {
             kill_tree(&mut child);
             bail!("`{}` was stopped: its time limit had passed", shown(command));
         }
@@ -331,6 +376,15 @@ mod tests {
             thread::sleep(POLL);
         }
         assert!(!alive(), "the grandchild outlived the limit");
+    }
+
+    #[test]
+    fn only_silence_counts_against_tests() {
+        let limit = || Limit::Silence(Duration::from_millis(600));
+        let mut talking = sh("for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.1; done");
+        assert!(follow_within(&mut talking, limit(), |_, _| {}).unwrap().success());
+        let stopped = follow_within(&mut sh("echo 1; sleep 60"), limit(), |_, _| {});
+        assert!(stopped.unwrap_err().to_string().contains("time limit"));
     }
 
     #[test]

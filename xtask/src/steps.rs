@@ -17,7 +17,7 @@ mod smoke;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 
@@ -32,6 +32,9 @@ pub(crate) struct Step {
     pub(crate) budget: Duration,
     pub(crate) when: StepScope,
     pub(crate) needs: &'static [Need],
+    /// Beginnings of the paths it depends on; none if it is cheap or depends on more than files. Outside CI a step whose
+    /// files did not change since it passed is not repeated.
+    pub(crate) inputs: &'static [&'static str],
     pub(crate) run: fn(&StepContext) -> Result<StepResult>,
 }
 
@@ -66,15 +69,15 @@ pub(crate) enum StepResult {
 pub(crate) struct StepContext {
     pub(crate) root: PathBuf,
     pub(crate) is_ci: bool,
-    /// The time at which running programs are killed; `None` without a limit.
-    pub(crate) deadline: Option<Instant>,
+    /// With `--full` the steps of every run use their full counts, too.
+    pub(crate) is_full: bool,
 }
 
 /// Number of SIGKILLs in every run; `cargo xtask crash --kills N` does more.
 const KILLS: u32 = 300;
 
-/// Number of simulator seeds in every run; `cargo xtask sim --seeds N` plays more.
-const SEEDS: u64 = 20_000;
+/// Number of simulator seeds in every run, and with `--full`; `cargo xtask sim --seeds N` plays more.
+const SEEDS: (u64, u64) = (5_000, 20_000);
 
 /// Fetches the peers of the tests. Outside CI a peer that cannot be fetched is reported and skipped.
 fn peers(run: &StepContext) -> Result<StepResult> {
@@ -84,6 +87,12 @@ fn peers(run: &StepContext) -> Result<StepResult> {
         Err(error) => Ok(StepResult::Skipped(format!("{error:#}"))),
     }
 }
+
+/// Every file: tests read documents, too.
+const EVERYTHING: &[&str] = &[""];
+
+/// The programs, the clients and the harnesses that run them.
+const PROGRAMS: &[&str] = &["crates/", "catalog/", "Cargo.", ".cargo/", "clients/", "xtask/"];
 
 const fn minutes(minutes: u64) -> Duration {
     Duration::from_secs(minutes * 60)
@@ -96,6 +105,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: Duration::from_secs(20),
         when: StepScope::Always,
         needs: &[],
+        inputs: &[],
         run: cargo::format,
     },
     Step {
@@ -104,6 +114,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: Duration::from_secs(10),
         when: StepScope::Always,
         needs: &[],
+        inputs: EVERYTHING,
         run: |run| {
             catalog::generate(true)?;
             api::generate(&run.root, true)?;
@@ -116,6 +127,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: minutes(1),
         when: StepScope::Always,
         needs: &[],
+        inputs: &[],
         run: peers,
     },
     Step {
@@ -124,6 +136,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: Duration::from_secs(5),
         when: StepScope::Always,
         needs: &[],
+        inputs: &[],
         run: postgres::run,
     },
     Step {
@@ -132,6 +145,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: minutes(4),
         when: StepScope::Always,
         needs: &[],
+        inputs: EVERYTHING,
         run: cargo::clippy,
     },
     Step {
@@ -140,6 +154,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: minutes(14),
         when: StepScope::Always,
         needs: &[],
+        inputs: EVERYTHING,
         run: cargo::tests,
     },
     Step {
@@ -148,6 +163,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: minutes(1),
         when: StepScope::Always,
         needs: &[],
+        inputs: PROGRAMS,
         run: |_| crash::run(KILLS).map(|()| StepResult::Passed(format!("{KILLS} kills"))),
     },
     Step {
@@ -161,6 +177,7 @@ pub(crate) static STEPS: &[Step] = &[
             Need::Peer("claude-cli"),
             Need::Peer("claude-cli-old"),
         ],
+        inputs: PROGRAMS,
         run: cargo::editors,
     },
     Step {
@@ -169,18 +186,21 @@ pub(crate) static STEPS: &[Step] = &[
         budget: Duration::from_secs(45),
         when: StepScope::Always,
         needs: &[Need::Peer("a2c-smcp-tests")],
+        inputs: PROGRAMS,
         run: sdk::run,
     },
     Step {
         name: "sim",
-        about: "the runtime on virtual time, 20 000 seeds of faults and kills",
-        budget: minutes(3),
+        about: "the runtime on virtual time, 5 000 seeds of faults and kills (20 000 with --full)",
+        budget: minutes(1),
         when: StepScope::Always,
         needs: &[],
+        inputs: PROGRAMS,
         run: |run| {
             let planted = sim_mutants::check(&run.root)?;
-            sim::run(&sim::Args::first(SEEDS))?;
-            Ok(StepResult::Passed(format!("{SEEDS} seeds; {planted} bugs to plant fit the code")))
+            let seeds = run.count(SEEDS);
+            sim::run(&sim::Args::first(seeds))?;
+            Ok(StepResult::Passed(format!("{seeds} seeds; {planted} bugs to plant fit the code")))
         },
     },
     Step {
@@ -189,6 +209,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: Duration::from_secs(80),
         when: StepScope::Always,
         needs: &[Need::Tool("node"), Need::Peer("web"), Need::Peer("zod")],
+        inputs: PROGRAMS,
         run: clients::node,
     },
     Step {
@@ -197,6 +218,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: Duration::from_secs(90),
         when: StepScope::Always,
         needs: &[Need::Tool("node"), Need::Peer("web"), Need::Peer("front-ends")],
+        inputs: PROGRAMS,
         run: clients::front_ends,
     },
     Step {
@@ -205,14 +227,16 @@ pub(crate) static STEPS: &[Step] = &[
         budget: Duration::from_secs(90),
         when: StepScope::Always,
         needs: &[Need::Peer("python-package")],
+        inputs: PROGRAMS,
         run: clients::python,
     },
     Step {
         name: "kills",
-        about: "Python and Node workers, the server and clients, killed 200 times in the middle of calls",
-        budget: Duration::from_secs(150),
+        about: "Python and Node workers, the server and clients, killed 60 times in calls (200 with --full)",
+        budget: minutes(1),
         when: StepScope::Always,
         needs: &[Need::Tool("node"), Need::Peer("web"), Need::Peer("python-package")],
+        inputs: PROGRAMS,
         run: clients::kills,
     },
     Step {
@@ -221,12 +245,13 @@ pub(crate) static STEPS: &[Step] = &[
         budget: minutes(4),
         when: StepScope::Always,
         needs: &[Need::Tool("node"), Need::Peer("web"), Need::Peer("axe")],
+        inputs: PROGRAMS,
         run: clients::browser,
     },
     Step {
         name: "first-minute",
         about: "the packages install offline into clean roots, and the readme's first minute runs there",
-        budget: minutes(5),
+        budget: minutes(3),
         when: StepScope::Always,
         needs: &[
             Need::Tool("node"),
@@ -235,6 +260,7 @@ pub(crate) static STEPS: &[Step] = &[
             Need::Peer("web"),
             Need::Peer("python-package"),
         ],
+        inputs: EVERYTHING,
         run: first_minute::run,
     },
     Step {
@@ -243,6 +269,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: Duration::from_secs(40),
         when: StepScope::Always,
         needs: &[],
+        inputs: EVERYTHING,
         run: cargo::doctests,
     },
     Step {
@@ -251,6 +278,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: minutes(1),
         when: StepScope::Always,
         needs: &[],
+        inputs: EVERYTHING,
         run: cargo::docs,
     },
     Step {
@@ -259,6 +287,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: minutes(1),
         when: StepScope::Always,
         needs: &[],
+        inputs: EVERYTHING,
         run: examples::run,
     },
     Step {
@@ -267,6 +296,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: Duration::from_secs(30),
         when: StepScope::Always,
         needs: &[],
+        inputs: &[],
         run: dependencies::run,
     },
     Step {
@@ -275,6 +305,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: Duration::from_secs(20),
         when: StepScope::Always,
         needs: &[Need::Tool("git")],
+        inputs: EVERYTHING,
         run: |run| Ok(StepResult::Passed(tidy::check(&run.root)?)),
     },
     Step {
@@ -283,6 +314,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: Duration::from_secs(20),
         when: StepScope::Always,
         needs: &[],
+        inputs: EVERYTHING,
         run: deploy::run,
     },
     Step {
@@ -291,6 +323,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: minutes(9),
         when: StepScope::Always,
         needs: &[],
+        inputs: PROGRAMS,
         run: release::build,
     },
     Step {
@@ -299,6 +332,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: minutes(1),
         when: StepScope::Always,
         needs: &[],
+        inputs: EVERYTHING,
         run: smoke::run,
     },
     Step {
@@ -307,6 +341,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: minutes(30),
         when: StepScope::Full,
         needs: &[Need::Peer("socketio-js"), Need::Peer("a2c-smcp")],
+        inputs: PROGRAMS,
         run: cargo::acks,
     },
     Step {
@@ -315,6 +350,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: minutes(30),
         when: StepScope::Full,
         needs: &[],
+        inputs: PROGRAMS,
         run: cargo::interleavings,
     },
     Step {
@@ -323,6 +359,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: minutes(60),
         when: StepScope::Full,
         needs: &[],
+        inputs: PROGRAMS,
         run: |_| security::run(&security::Args::full()).map(StepResult::Passed),
     },
     Step {
@@ -331,6 +368,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: minutes(10),
         when: StepScope::Full,
         needs: &[Need::Peer("a2c-smcp")],
+        inputs: PROGRAMS,
         run: cargo::pairs,
     },
     Step {
@@ -339,6 +377,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: minutes(20),
         when: StepScope::Full,
         needs: &[Need::Tool("python3"), Need::Tool("g++")],
+        inputs: PROGRAMS,
         run: cargo::llama,
     },
     Step {
@@ -347,14 +386,20 @@ pub(crate) static STEPS: &[Step] = &[
         budget: minutes(2),
         when: StepScope::Full,
         needs: &[],
+        inputs: &[],
         run: cargo::deny,
     },
 ];
 
 impl StepContext {
+    /// The first count in every run, the second with `--full`.
+    fn count<T>(&self, (every_run, full): (T, T)) -> T {
+        if self.is_full { full } else { every_run }
+    }
+
     /// Runs a cargo command with its output on our terminal.
     fn cargo(&self, args: &[&str]) -> Result<()> {
-        process::run(process::cargo(&self.root).args(args), self.deadline)
+        process::run(process::cargo(&self.root).args(args), None)
     }
 }
 

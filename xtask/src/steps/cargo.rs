@@ -37,28 +37,28 @@ pub(super) fn tests(run: &StepContext) -> Result<StepResult> {
     };
     cargo.args(["--no-fail-fast", "--locked", "--workspace", "--lib", "--bins", "--tests"]);
     cargo.env("BUDAO_PEERS", peers::dir()?);
-    let tally = count_tests(run, &mut cargo, runner)?;
+    let tally = count_tests(&mut cargo, runner)?;
     Ok(StepResult::Passed(format!("{} tests", tally.passed)))
 }
 
 pub(super) fn doctests(run: &StepContext) -> Result<StepResult> {
     let mut cargo = process::cargo(&run.root);
     cargo.args(["test", "--no-fail-fast", "--locked", "--workspace", "--doc"]);
-    let tally = count_tests(run, &mut cargo, Runner::Cargo)?;
+    let tally = count_tests(&mut cargo, Runner::Cargo)?;
     Ok(StepResult::Passed(format!("{} doc tests", tally.passed)))
 }
 
-fn count_tests(run: &StepContext, cargo: &mut Command, runner: Runner) -> Result<Tally> {
-    println!("$ {}", process::shown(cargo));
+fn count_tests(tests: &mut Command, runner: Runner) -> Result<Tally> {
+    println!("$ {}", process::shown(tests));
     let mut tally = Tally::default();
-    let status = process::follow(cargo, run.deadline, |_, line| {
+    let status = process::follow_tests(tests, |_, line| {
         println!("{line}");
         tally.hear(runner, line);
     })?;
     if !status.success() && tally.failed > 0 {
         bail!("{} of {} tests failed", tally.failed, tally.passed + tally.failed);
     }
-    process::ended_well(cargo, status)?;
+    process::ended_well(tests, status)?;
     Ok(tally)
 }
 
@@ -67,7 +67,7 @@ pub(super) fn docs(run: &StepContext) -> Result<StepResult> {
     let mut cargo = process::cargo(&run.root);
     cargo.args(["doc", "--locked", "--workspace", "--no-deps", "--lib"]);
     cargo.env("RUSTDOCFLAGS", "-D warnings");
-    process::run(&mut cargo, run.deadline)?;
+    process::run(&mut cargo, None)?;
     Ok(StepResult::Passed(String::new()))
 }
 
@@ -103,17 +103,17 @@ fn at_length(run: &StepContext, tests: &[(&str, &str)]) -> Result<StepResult> {
             "--nocapture",
         ]);
         cargo.env("BUDAO_FULL", "1").env("BUDAO_PEERS", peers::dir()?);
-        process::run(&mut cargo, run.deadline)?;
+        process::run(&mut cargo, None)?;
     }
     Ok(StepResult::Passed(String::new()))
 }
 
 /// Runs the ACP tests with real CLIs and a third-party editor. With `CI=true` no test may be skipped.
-pub(super) fn editors(run: &StepContext) -> Result<StepResult> {
+pub(super) fn editors(_: &StepContext) -> Result<StepResult> {
     const PROGRAM: TestProgram = ("budao-cli", Some("it"));
     let mut tests = test_programs::tests([PROGRAM])?.command(PROGRAM)?;
     tests.arg("acp::").env("CI", "true").env("BUDAO_PEERS", peers::dir()?);
-    let tally = count_tests(run, &mut tests, Runner::Cargo)?;
+    let tally = count_tests(&mut tests, Runner::Cargo)?;
     Ok(StepResult::Passed(format!("{} tests", tally.passed)))
 }
 
@@ -123,7 +123,7 @@ pub(super) fn interleavings(run: &StepContext) -> Result<StepResult> {
         let mut cargo = process::cargo(&run.root);
         cargo.args(["test", "--locked", "-p", package, "--test", "it", filter]);
         cargo.args(["--", "--nocapture"]).env("BUDAO_FULL", "1");
-        process::run(&mut cargo, run.deadline)?;
+        process::run(&mut cargo, None)?;
     }
     Ok(StepResult::Passed(
         "100 000 lives of the CLI, 20 000 conversations with an editor".to_owned(),
@@ -134,10 +134,19 @@ pub(super) fn interleavings(run: &StepContext) -> Result<StepResult> {
 pub(super) fn llama(run: &StepContext) -> Result<StepResult> {
     peers::ensure("llama-cpp")?;
     let mut cargo = process::cargo(&run.root);
-    cargo.args(["test", "--locked", "-p", "budao-runtime", "--test", "it", "llama::"]);
-    cargo.args(["--", "--nocapture"]);
+    cargo.args([
+        "test",
+        "--locked",
+        "-p",
+        "budao-runtime",
+        "--test",
+        "it",
+        "llama::",
+        "--",
+        "--nocapture",
+    ]);
     cargo.env("BUDAO_FULL", "1").env("BUDAO_PEERS", peers::dir()?);
-    process::run(&mut cargo, run.deadline)?;
+    process::run(&mut cargo, None)?;
     Ok(StepResult::Passed(String::new()))
 }
 

@@ -12,8 +12,8 @@ const HOME: &str = "clients/typescript";
 const PAGE: &str = "clients/page";
 const PYTHON: &str = "clients/python";
 
-/// Number of SIGKILLs in every run; `clients/harness/kills.py --kills N` does more.
-const KILLS: u32 = 200;
+/// Number of SIGKILLs in every run, and with `--full`; `clients/harness/kills.py --kills N` does more.
+const KILLS: (u32, u32) = (60, 200);
 
 /// Compiles the client and runs its tests in Node.
 pub(super) fn node(run: &StepContext) -> Result<StepResult> {
@@ -47,13 +47,13 @@ pub(super) fn browser(run: &StepContext) -> Result<StepResult> {
 fn build(run: &StepContext) -> Result<()> {
     let home = run.root.join(HOME);
     let mut types = process::command("node", &home);
-    process::run(types.args(["scripts/types.mjs", "--check"]), run.deadline)?;
+    process::run(types.args(["scripts/types.mjs", "--check"]), None)?;
     let mut copy = process::command("node", &home);
     copy.args(["scripts/page.mjs", "--check"]).env("BUDAO_PEERS", peers::dir()?);
-    process::run(&mut copy, run.deadline)?;
+    process::run(&mut copy, None)?;
     let mut client = process::command("node", &home);
     client.arg("scripts/build.mjs").env("BUDAO_PEERS", peers::dir()?);
-    process::run(&mut client, run.deadline)?;
+    process::run(&mut client, None)?;
     server(run)
 }
 
@@ -70,13 +70,13 @@ pub(super) fn python(run: &StepContext) -> Result<StepResult> {
     let home = run.root.join(PYTHON);
     let mut types = process::command(&python, &home);
     types.args(["-B", "-m", "mypy", "--cache-dir", "/dev/null"]);
-    process::run(&mut types, run.deadline)?;
+    process::run(&mut types, None)?;
     let program = Metadata::load(&run.root)?.target_directory.join("debug/budao");
     let mut pytest = process::command(&python, &home);
     pytest.args(["-B", "-m", "pytest", "-q", "--durations", "5"]).env("BUDAO_BIN", program);
     println!("$ {}", process::shown(&pytest));
     let mut passed = None;
-    let status = process::follow(&mut pytest, run.deadline, |_, line| {
+    let status = process::follow_tests(&mut pytest, |_, line| {
         println!("{line}");
         passed = super::sdk::count(line).or(passed);
     })?;
@@ -92,11 +92,11 @@ pub(super) fn kills(run: &StepContext) -> Result<StepResult> {
     let python = peer.join("bin/python").to_string_lossy().into_owned();
     let program = Metadata::load(&run.root)?.target_directory.join("debug/budao");
     let mut kills = process::command(&python, &run.root);
-    kills.args(["-B", "clients/harness/kills.py", "--kills", &KILLS.to_string()]);
+    kills.args(["-B", "clients/harness/kills.py", "--kills", &run.count(KILLS).to_string()]);
     kills.env("BUDAO_PEERS", peers::dir()?).env("BUDAO_BIN", program);
     println!("$ {}", process::shown(&kills));
     let mut summary = String::new();
-    let status = process::follow(&mut kills, run.deadline, |_, line| {
+    let status = process::follow_tests(&mut kills, |_, line| {
         println!("{line}");
         line.clone_into(&mut summary);
     })?;
@@ -113,7 +113,7 @@ fn tests(run: &StepContext, home: &str, folder: &str) -> Result<u32> {
     node.env("BUDAO_PEERS", peers::dir()?).env("BUDAO_BIN", program);
     println!("$ {}", process::shown(&node));
     let mut passed: u32 = 0;
-    let status = process::follow(&mut node, run.deadline, |_, line| {
+    let status = process::follow_tests(&mut node, |_, line| {
         println!("{line}");
         if let Some(count) = line.trim().strip_prefix("ℹ pass ") {
             passed = count.parse().unwrap_or(0);

@@ -35,16 +35,12 @@ pub(super) fn run(run: &StepContext) -> Result<StepResult> {
     pytest.args(["-W", "ignore", "--tb=short", "--timeout", "60", "--reruns", "3"]);
     pytest.args(["-n", PARALLEL]).args(&tests);
     pytest.env("PYTHONPATH", &home).env("HUB_COMMAND", hub).env_remove("BUDAO_SMCP_TOKEN");
-    passed(&mut pytest, run, tests.len())
+    passed(&mut pytest, tests.len())
 }
 
-fn passed(
-    pytest: &mut std::process::Command,
-    run: &StepContext,
-    expected: usize,
-) -> Result<StepResult> {
+fn passed(pytest: &mut std::process::Command, expected: usize) -> Result<StepResult> {
     let mut passed = 0;
-    let status = process::follow(pytest, run.deadline, |_, line| {
+    let status = process::follow_tests(pytest, |_, line| {
         println!("{line}");
         passed = count(line).unwrap_or(passed);
     })?;
