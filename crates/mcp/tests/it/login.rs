@@ -132,7 +132,8 @@ async fn a_pasted_code_is_enough_and_a_pasted_answer_of_another_login_is_refused
     let server = OauthServer::start(OauthBehaviour::default()).await;
     let logins = Arc::default();
     let config = config(&server.mcp());
-    let begin = || LoginFlow::begin(&config, &environment(&logins), REDIRECT);
+    let environment = environment(&logins);
+    let begin = || LoginFlow::begin(&config, &environment, REDIRECT);
     let flow = begin().await.unwrap();
     let back = server.browse(flow.url()).await;
     let code = back.split("code=").nth(1).unwrap().split('&').next().unwrap();
