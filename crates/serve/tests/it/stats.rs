@@ -297,7 +297,7 @@ async fn every_bar_leads_to_the_sessions_that_its_faults_hit() {
     let stage = stage_on(&journal).await;
     let hour = before(minutes(60));
     for (hit, expected) in [
-        ("model:demo", vec!['5', '3', '4', '2', '1']),
+        ("model:demo", vec!['5', '4', '3', '2', '1']),
         ("tool:book_table", vec!['3']),
         ("tool:bash_run", vec!['5']),
         ("stage:planning", vec!['4']),
@@ -327,7 +327,7 @@ async fn the_sessions_of_a_bar_come_in_pages_and_wrong_bars_are_refused() {
         let Some(next) = list["next"].as_str() else { break };
         after = format!("&after={next}");
     }
-    assert_eq!(all, ['5', '3', '4', '2', '1', '6']);
+    assert_eq!(all, ['5', '4', '3', '2', '1', '6']);
     for hit in ["model", "colour:red", ""] {
         let (status, body) = get(&stage, &format!("/v1/sessions?hit={hit}")).await;
         assert_eq!((status, &body["field"]), (400, &json!("hit")), "{hit}: {body}");
