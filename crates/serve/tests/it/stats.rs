@@ -330,7 +330,7 @@ async fn the_sessions_of_a_bar_come_in_pages_and_wrong_bars_are_refused() {
     assert_eq!(all, ['5', '4', '3', '2', '1', '6']);
     for hit in ["model", "colour:red", ""] {
         let (status, body) = get(&stage, &format!("/v1/sessions?hit={hit}")).await;
-        assert_eq!((status, &body["field"]), (400, &json!("hit")), "{hit}: {body}");
+        assert_eq!((status, &body["facts"]["field"]), (400, &json!("hit")), "{hit}: {body}");
     }
 }
 
@@ -413,6 +413,7 @@ async fn a_window_nobody_knows_is_refused_and_strangers_are_not_told() {
         (status, body["code"].clone())
     };
     assert_eq!(ask("/api/stats", "of-ann").await, (403, json!("ERR_PERM_008")));
+    assert_eq!(ask("/v1/sessions?hit=model:demo", "of-ann").await.0, 403);
     assert_eq!(ask("/api/stats", "of-op").await, (200, Value::Null));
     assert_eq!(ask("/api/stats?window=1y", "of-op").await.0, 400);
 }

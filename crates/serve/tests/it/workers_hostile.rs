@@ -201,7 +201,8 @@ async fn offers_of_the_same_moment_stay_within_the_bound_of_the_tenant() {
         workers.push(TestWorker::connect(&fixture, id).await);
     }
     let unnamed = json!([{ "name": "", "description": "x", "parameters": { "type": "object" } }]);
-    let refused = workers[0].ask(workers[0].offer(unnamed, json!([]))).await;
+    let offer = workers[0].offer(unnamed, json!([]));
+    let refused = workers[0].ask(offer).await;
     assert!(!is_accepted(&refused), "{refused}");
     let offering = workers.iter_mut().map(|worker| {
         let offer = worker.offer(json!([pay()]), json!([]));
