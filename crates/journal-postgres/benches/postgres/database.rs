@@ -45,6 +45,7 @@ fn pgbench(server: &PostgresServer, args: &[&str]) -> String {
 pub(crate) fn pgbench_rate(server: &PostgresServer, clients: u64, time: Duration) -> f64 {
     let (clients, seconds) = (clients.to_string(), time.as_secs().to_string());
     let said = pgbench(server, &["-N", "-M", "prepared", "-n", "-c", &clients, "-T", &seconds]);
-    let line = said.lines().find_map(|line| line.strip_prefix("tps = ")).unwrap();
-    line.split_whitespace().next().unwrap().parse().unwrap()
+    let line = said.lines().find_map(|line| line.strip_prefix("tps = "));
+    let rate = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    rate.unwrap_or_else(|| panic!("the machine is too busy for `pgbench`: {said}"))
 }

@@ -61,12 +61,14 @@ impl Register {
         self.state().accepted.insert(text.to_owned());
     }
 
-    /// A read begins, a few frames before the end of what is known.
-    pub(crate) fn begin_read(&self, overlap: u64) -> ReadFloor {
+    /// A read begins, after a frame that a client has: so many before the last one.
+    pub(crate) fn begin_read(&self, overlap: usize) -> ReadFloor {
         let state = self.state();
-        let head = state.frames.keys().next_back().copied().unwrap_or(0);
+        let mut newest = state.frames.keys().rev();
+        let head = newest.clone().next().copied().unwrap_or(0);
+        let after = newest.nth(overlap).copied().unwrap_or(0);
         let accepted = state.accepted.difference(&state.read).cloned().collect();
-        ReadFloor { after: head.saturating_sub(overlap), head, accepted }
+        ReadFloor { after, head, accepted }
     }
 
     /// A read has ended: one frame a line.

@@ -239,7 +239,7 @@ impl Servers {
 
     /// The frames of a session after a position, as a server shows them; `None` if it does not answer.
     async fn frames(&self, index: usize, session: &str, after: u64) -> Option<String> {
-        let url = format!("{}/v1/sessions/{session}/frames?after={after}", self.url(index));
+        let url = format!("{}/v1/sessions/{session}/frames?last_seq={after}", self.url(index));
         let response = self.client.get(url).bearer_auth(TOKEN).send().await.ok()?;
         response.error_for_status().ok()?.text().await.ok()
     }
@@ -350,7 +350,7 @@ struct Conversation {
 async fn observe(servers: Arc<Servers>, session: String, register: Arc<Register>) {
     while !register.is_closed() {
         let index = servers.any_index();
-        let floor = register.begin_read(servers.dice.roll(20));
+        let floor = register.begin_read(usize::try_from(servers.dice.roll(20)).unwrap());
         if let Some(text) = servers.frames(index, &session, floor.after).await {
             register.end_read(&floor, &text, &format!("session {session}, server {index}"));
         }
