@@ -2404,6 +2404,7 @@ reason-confirm = the tool asks for confirmation of every call
 reason-approval = the tool writes or executes, and the mode is `approval`
 reason-readonly = the tool writes or executes, and the mode is `readonly`
 reason-plan = the plan must be confirmed before it is carried out
+reason-spending-cap = the spending cap is reached
 reason-program = the program asks before it does this
 reason-mode-plan = the mode is `plan`: nothing is changed or run
 reason-mode-dont-ask = the mode is `dontAsk`: nobody is asked

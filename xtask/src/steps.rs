@@ -381,6 +381,14 @@ pub(crate) static STEPS: &[Step] = &[
         run: cargo::llama,
     },
     Step {
+        name: "phoenix",
+        about: "traces in a real viewer, asked by its API",
+        budget: minutes(20),
+        when: StepScope::Full,
+        needs: &[Need::Tool("python3")],
+        run: cargo::phoenix,
+    },
+    Step {
         name: "deny",
         about: "licences, advisories, bans and sources (deny.toml)",
         budget: minutes(2),

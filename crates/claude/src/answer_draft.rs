@@ -177,6 +177,8 @@ pub(crate) fn tokens(usage: wire::Usage) -> Usage {
         input_tokens: usage.input_tokens.saturating_add(cached).saturating_add(written),
         output_tokens: usage.output_tokens,
         cached_tokens: cached,
+        cache_write_tokens: written,
+        ..Usage::default()
     }
 }
 

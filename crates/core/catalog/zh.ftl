@@ -2362,6 +2362,7 @@ reason-confirm = 该工具的每次调用都需要确认
 reason-approval = 该工具会写入或执行，而当前模式是 `approval`
 reason-readonly = 该工具会写入或执行，而当前模式是 `readonly`
 reason-plan = 计划须经确认才能执行
+reason-spending-cap = 已达费用上限
 reason-program = 程序在这样做之前需要询问
 reason-mode-plan = 当前模式是 `plan`：不改动也不运行任何东西
 reason-mode-dont-ask = 当前模式是 `dontAsk`：不询问任何人

@@ -19,7 +19,7 @@ use crate::{
     fallback::ModelChangeReason,
     fault::{Fault, Kind, Operation},
     gate::HoldReason,
-    message::{Block, CallId, ModelStop, Usage},
+    message::{Block, CallId, ModelStop, ResponseInfo, Usage},
     remote::{ToolRoute, WorkerReport},
     time::Timestamp,
     timer::TimerId,
@@ -248,6 +248,9 @@ pub enum Event {
         stop: ModelStop,
         /// Tokens of this request.
         usage: Usage,
+        /// How the service names the answer; absent if it does not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        response: Option<Box<ResponseInfo>>,
     },
     /// The history is too long for the model; its oldest part is being summarised.
     CompactionStarted {

@@ -142,6 +142,8 @@ pub struct ModelRequest {
     pub max_tokens: u32,
     /// The thinking budget in tokens; no thinking if absent.
     pub thinking_tokens: Option<u32>,
+    /// The same for all requests of a session, so that a service finds what it has cached of the earlier ones.
+    pub cache_key: Option<Arc<str>>,
     /// Sent with the request in `traceparent`.
     pub trace: Trace,
     /// The span of this request, sent in `traceparent`.
@@ -158,6 +160,8 @@ pub enum Piece {
     /// A finished block, in the order of the answer. Text and thinking blocks repeat what was streamed before; a tool
     /// use arrives only as a block.
     Block(Block),
+    /// How the service names the answer; directly before the end, and only if the service says it.
+    Response(ResponseInfo),
     /// The end of the answer. Nothing follows; a stream without it was interrupted.
     End {
         /// Why the model stopped generating.
@@ -165,6 +169,35 @@ pub enum Piece {
         /// Tokens of the request.
         usage: Usage,
     },
+}
+
+/// How a service names an answer and the model that gave it. Both are empty if the service does not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResponseInfo {
+    /// The service's id of the answer, at most [`ResponseInfo::LENGTH_MAX`] bytes.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub id: String,
+    /// The model that answered, which may be a version of the one that was asked.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub model: String,
+}
+
+impl ResponseInfo {
+    /// Upper bound of each name; a longer one is left out.
+    pub const LENGTH_MAX: usize = 256;
+
+    /// Whether the service said nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.id.is_empty() && self.model.is_empty()
+    }
+
+    /// Removes configured secrets.
+    pub fn clean(&mut self, scrubber: &Scrubber) {
+        scrubber.clean_text(&mut self.id);
+        scrubber.clean_text(&mut self.model);
+    }
 }
 
 /// Why a model stopped generating.
@@ -193,6 +226,36 @@ pub struct Usage {
     /// The part of `input_tokens` that came from the provider's cache.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cached_tokens: u64,
+    /// The part of `input_tokens` that the provider wrote to its cache.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_write_tokens: u64,
+    /// The part of `output_tokens` that is reasoning.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reasoning_tokens: u64,
+}
+
+impl Usage {
+    fn combine(self, other: Self, count: fn(u64, u64) -> u64) -> Self {
+        Self {
+            input_tokens: count(self.input_tokens, other.input_tokens),
+            output_tokens: count(self.output_tokens, other.output_tokens),
+            cached_tokens: count(self.cached_tokens, other.cached_tokens),
+            cache_write_tokens: count(self.cache_write_tokens, other.cache_write_tokens),
+            reasoning_tokens: count(self.reasoning_tokens, other.reasoning_tokens),
+        }
+    }
+
+    /// What is left of each count without `other`, at least 0.
+    #[must_use]
+    pub fn saturating_sub(self, other: Self) -> Self {
+        self.combine(other, u64::saturating_sub)
+    }
+
+    /// Tokens read and written.
+    #[must_use]
+    pub fn total_tokens(self) -> u64 {
+        self.input_tokens.saturating_add(self.output_tokens)
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
@@ -202,9 +265,7 @@ fn is_zero(number: &u64) -> bool {
 
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
-        self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
-        self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
-        self.cached_tokens = self.cached_tokens.saturating_add(other.cached_tokens);
+        *self = self.combine(other, u64::saturating_add);
     }
 }
 

@@ -46,7 +46,7 @@ pub use models::TurnModels;
 pub use pairs::{estimate_tokens, question, unpaired};
 pub use questions::{CallQuestion, OpenQuestion};
 pub use state::SessionState;
-pub use turn::{OngoingFailure, Phase, Turn, TurnWait};
+pub use turn::{CapRaises, OngoingFailure, Phase, Turn, TurnWait};
 
 /// The topic of the annotation with which an engine replaces its own state of a session. A null removes it.
 pub const ENGINE_STATE: &str = "engine.state";
@@ -306,6 +306,7 @@ impl Session {
             wait: TurnWait::default(),
             models: TurnModels::default(),
             usage: Usage::default(),
+            raises: CapRaises::default(),
         });
         if let Some(content) = content {
             self.push(Message { role: Role::User, content });
@@ -377,6 +378,12 @@ impl Session {
         };
         if let Some(arguments) = call.begun_with().filter(|_| outcome.is_in_doubt()) {
             self.doubts.open(Doubt::new(call, arguments, turn.number, at));
+        }
+        if call.tool == spending::RAISE_CAP {
+            // The model did not make this call, so its history has no result.
+            turn.raises.is_declined = outcome.fault().is_some();
+            turn.calls.clear();
+            return;
         }
         let never_ran = matches!(call.state, CallState::Requested { approved: None });
         let invalid = never_ran && outcome.fault().is_some_and(|fault| is_invalid(fault.kind()));

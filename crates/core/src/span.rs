@@ -16,7 +16,7 @@ use content::TurnMessages;
 use crate::{
     event::{CallStart, CommandId, Event, Scope, SessionId, StopReason, TurnNumber},
     fault::{Fault, Kind},
-    message::{CallId, ModelStop, Usage},
+    message::{CallId, ModelStop, ResponseInfo, Usage},
     session::{CallState, Session},
     time::Timestamp,
     tool::Outcome,
@@ -81,6 +81,8 @@ pub enum SpanOperation {
         attempt: u32,
         /// Why the model stopped, and the tokens used; absent if it did not answer.
         answer: Option<(ModelStop, Usage)>,
+        /// How the service names the answer; absent if it does not say.
+        response: Option<Box<ResponseInfo>>,
         /// When the first text or thinking arrived; absent if none did.
         first_text_at: Option<Timestamp>,
         /// The code of the failure that this attempt recovered from.
@@ -163,6 +165,7 @@ struct OpenStep {
     began: Timestamp,
     first_text_at: Option<Timestamp>,
     recovered_from: Option<Cow<'static, str>>,
+    response: Option<Box<ResponseInfo>>,
 }
 
 #[derive(Debug)]
@@ -239,10 +242,15 @@ impl SpanBuilder {
         let over = match event {
             Event::StepStarted { step, attempt, model } => {
                 let (step, attempt, model) = (*step, *attempt, model.clone());
-                let (first_text_at, recovered_from) = (None, None);
-                let open =
-                    OpenStep { model, step, attempt, began: at, first_text_at, recovered_from };
-                turn.step = Some(open);
+                turn.step = Some(OpenStep {
+                    model,
+                    step,
+                    attempt,
+                    began: at,
+                    first_text_at: None,
+                    recovered_from: None,
+                    response: None,
+                });
                 None
             }
             Event::TextDelta { .. } | Event::ThinkingDelta { .. } => {
@@ -257,7 +265,10 @@ impl SpanBuilder {
                 }
                 None
             }
-            Event::ModelAnswered { usage, stop, content, .. } => {
+            Event::ModelAnswered { usage, stop, content, response, .. } => {
+                if let Some(step) = &mut turn.step {
+                    step.response.clone_from(response);
+                }
                 let content = turn.messages.as_mut().map(|it| Box::new(it.answered(content)));
                 turn.answered(session, at, Ok((*stop, *usage)), content)
             }
@@ -365,7 +376,7 @@ impl OpenTurn {
         answer: Result<(ModelStop, Usage), Cow<'static, str>>,
         content: Option<Box<SpanContent>>,
     ) -> Option<Span> {
-        let OpenStep { model, step, attempt, began, first_text_at, recovered_from } =
+        let OpenStep { model, step, attempt, began, first_text_at, recovered_from, response } =
             self.step.take()?;
         let id = SpanId::of_step(session, self.number, step, attempt);
         let (answer, failed) = match answer {
@@ -377,6 +388,7 @@ impl OpenTurn {
             step,
             attempt,
             answer,
+            response,
             first_text_at,
             recovered_from,
             content,

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
-    fault::{Fact, Fault, Kind, Operation},
+    event::SessionId,
+    fault::{Fact, FactValue, Fault, Kind, Operation},
     message::Usage,
 };
 
@@ -45,24 +46,76 @@ pub struct Price {
     /// Tokens that the model reads from the service's cache; as `input` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_input: Option<f64>,
-    /// Tokens that the model writes, reasoning included.
+    /// Tokens that the service writes to its cache; as `input` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_write: Option<f64>,
+    /// Tokens that the model writes.
     pub output: f64,
+    /// Tokens of reasoning; as `output` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<f64>,
 }
 
 impl Price {
+    /// A model that costs nothing.
+    pub const FREE: Self =
+        Self { input: 0.0, cached_input: None, cache_write: None, output: 0.0, reasoning: None };
+
+    /// All prices that are set.
+    fn all(&self) -> impl Iterator<Item = f64> {
+        let optional = [self.cached_input, self.cache_write, self.reasoning];
+        [self.input, self.output].into_iter().chain(optional.into_iter().flatten())
+    }
+
+    /// The most that these tokens can cost, in millionths: none are cached, and all have the higher price of their sort.
+    #[must_use]
+    pub fn cost_max(&self, usage: Usage) -> u64 {
+        let input = self.cache_write.unwrap_or(self.input).max(self.input);
+        let output = self.reasoning.unwrap_or(self.output).max(self.output);
+        Self { input, output, ..Self::FREE }.cost(usage)
+    }
+
     /// What these tokens cost, in millionths, rounded up.
     #[must_use]
     pub fn cost(&self, usage: Usage) -> u64 {
         let cached = usage.cached_tokens.min(usage.input_tokens);
-        let fresh = usage.input_tokens - cached;
+        let written = usage.cache_write_tokens.min(usage.input_tokens - cached);
+        let fresh = usage.input_tokens - cached - written;
+        let reasoning = usage.reasoning_tokens.min(usage.output_tokens);
         // A price per million tokens is the same number in millionths per token.
         let of = |tokens: u64, price: f64| tokens as f64 * price;
         let cost = of(fresh, self.input)
             + of(cached, self.cached_input.unwrap_or(self.input))
-            + of(usage.output_tokens, self.output);
+            + of(written, self.cache_write.unwrap_or(self.input))
+            + of(usage.output_tokens - reasoning, self.output)
+            + of(reasoning, self.reasoning.unwrap_or(self.output));
         // A cast from a float saturates.
         cost.ceil() as u64
     }
+}
+
+/// What follows when a turn or a session reaches its cap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnCap {
+    /// The turn ends with `spending_cap_reached`.
+    #[default]
+    Fail,
+    /// Those who answer the questions of the session are asked to allow more.
+    Ask,
+}
+
+/// The name under which people are asked to raise a cap, in place of a tool.
+pub const RAISE_CAP: &str = "raise_spending_cap";
+
+/// A cap that the next request could exceed, with amounts in millionths or tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CapReached {
+    /// The setting: `turn`, `session` or `session_tokens`.
+    setting: &'static str,
+    cap: u64,
+    used: u64,
+    estimate: u64,
 }
 
 /// Prices and caps. Without prices and caps, nothing is counted.
@@ -71,6 +124,8 @@ impl Price {
 pub struct SpendingConfig {
     /// The currency of all prices and caps.
     pub currency: String,
+    /// What follows when a turn or a session reaches its cap.
+    pub on_cap: OnCap,
     /// The most that one turn may cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn: Option<Amount>,
@@ -106,6 +161,7 @@ impl Default for SpendingConfig {
     fn default() -> Self {
         Self {
             currency: "USD".to_owned(),
+            on_cap: OnCap::Fail,
             turn: None,
             session: None,
             session_tokens: None,
@@ -139,10 +195,7 @@ impl SpendingConfig {
             }
         }
         for (model, price) in &self.prices {
-            let prices = [Some(price.input), price.cached_input, Some(price.output)];
-            if let Some(bad) =
-                prices.into_iter().flatten().find(|it| !(0.0..=AMOUNT_MAX).contains(it))
-            {
+            if let Some(bad) = price.all().find(|it| !(0.0..=AMOUNT_MAX).contains(it)) {
                 let key = format!("prices.\"{model}\"");
                 return Err(wrong(&key, "numbers that are not negative", &bad.to_string()));
             }
@@ -183,14 +236,24 @@ impl SpendingConfig {
         [("day_tokens", self.day_tokens), ("tenant_day_tokens", tenant), ("key_day_tokens", key)]
     }
 
-    /// The cap of a day in money, in millionths.
-    fn day_cap(&self, name: &str) -> Option<u64> {
-        let (key, cap) = self.day_amounts().into_iter().find(|(key, _)| *key == name)?;
+    /// A cap in money by the name of its setting, in millionths.
+    fn money_cap(&self, name: &str) -> Option<u64> {
+        let caps = [("turn", &self.turn), ("session", &self.session)];
+        let mut caps = caps.into_iter().chain(self.day_amounts());
+        let (key, cap) = caps.find(|(key, _)| *key == name)?;
         self.micros(key, cap.as_ref()?).ok()
     }
 
-    fn day_tokens_cap(&self, name: &str) -> Option<u64> {
-        self.day_counts().into_iter().find(|(key, _)| *key == name)?.1
+    /// A cap in tokens by the name of its setting.
+    fn tokens_cap(&self, name: &str) -> Option<u64> {
+        let caps = [("session_tokens", self.session_tokens)];
+        caps.into_iter().chain(self.day_counts()).find(|(key, _)| *key == name)?.1
+    }
+
+    /// Whether a cap of a turn or a session is set, which its child sessions share.
+    #[must_use]
+    pub fn has_session_caps(&self) -> bool {
+        self.turn.is_some() || self.session.is_some() || self.session_tokens.is_some()
     }
 
     /// Whether a cap of a day is set, in money or tokens.
@@ -216,8 +279,7 @@ impl SpendingConfig {
     #[must_use]
     pub fn price(&self, model: &str) -> Option<Price> {
         let is_free = model == "demo" || model.starts_with("demo:") || model.starts_with("script:");
-        let free = is_free.then_some(Price { input: 0.0, cached_input: None, output: 0.0 });
-        self.prices.get(model).cloned().or(free)
+        self.prices.get(model).cloned().or(is_free.then_some(Price::FREE))
     }
 
     /// Whether costs are recorded.
@@ -239,33 +301,95 @@ impl SpendingConfig {
         estimate: Usage,
         session: Usage,
     ) -> Result<(), Fault> {
-        let tokens = |usage: Usage| usage.input_tokens.saturating_add(usage.output_tokens);
+        match self.reached_cap(model, spent, estimate, session)? {
+            Some(cap) => Err(self.cap_fault(cap)),
+            None => Ok(()),
+        }
+    }
+
+    /// The fault of a cap that the next request could exceed.
+    pub(crate) fn cap_fault(&self, reached_cap: CapReached) -> Fault {
+        let CapReached { setting, cap, used, estimate } = reached_cap;
+        reached(setting, [cap, used, estimate].map(|amount| self.shown_cap(setting, amount)))
+    }
+
+    /// What people read who are asked to raise a cap. They may change `more`.
+    pub(crate) fn raise_arguments(&self, reached: CapReached) -> Value {
+        let CapReached { setting, cap, used, estimate } = reached;
+        let missing = used.saturating_add(estimate).saturating_sub(cap);
+        let shown = |amount| self.shown_cap(setting, amount);
+        json!({
+            "setting": format!("models.spending.{setting}"), "cap": shown(cap), "spent": shown(used),
+            "estimate": shown(estimate), "more": shown(cap.max(missing)),
+        })
+    }
+
+    /// Reads how much more is allowed, and under which setting.
+    pub(crate) fn read_raise(&self, arguments: &Value) -> Result<(String, u64), Fault> {
+        let text = |key: &str| arguments[key].as_str().unwrap_or_default();
+        let setting = text("setting").trim_start_matches("models.spending.").to_owned();
+        let more = text("more");
+        let allowed = match setting.as_str() {
+            "session_tokens" => more.trim_end_matches("tokens").trim().parse().ok(),
+            _ => self.read_amount(more).ok(),
+        };
+        let allowed = allowed.filter(|more: &u64| *more > 0).ok_or_else(|| {
+            Fault::new(Kind::ConstraintViolated, Operation::AnswerQuestion)
+                .with(Fact::Field, "more")
+                .with(Fact::Constraint, "an amount above 0 in the currency of the cap")
+                .with(Fact::ProvidedValue, FactValue::Json(arguments["more"].clone()))
+        })?;
+        Ok((setting, allowed))
+    }
+
+    fn shown_cap(&self, setting: &str, amount: u64) -> String {
+        match setting {
+            "session_tokens" => format!("{amount} tokens"),
+            _ => self.shown(amount),
+        }
+    }
+
+    /// The cap that a request with this estimate could exceed.
+    ///
+    /// # Errors
+    /// `price_unknown` if a cap in money is set and the model has no price.
+    pub(crate) fn reached_cap(
+        &self,
+        model: &str,
+        spent: &Spending,
+        estimate: Usage,
+        session: Usage,
+    ) -> Result<Option<CapReached>, Fault> {
         if let Some(cap) = self.session_tokens {
-            let used = tokens(session);
-            if used.saturating_add(tokens(estimate)) > cap {
-                let told = |count: u64| format!("{count} tokens");
-                return Err(reached("session_tokens", [cap, used, tokens(estimate)].map(told)));
+            let (cap, used) = (cap.saturating_add(spent.raised.tokens), session.total_tokens());
+            let estimate = estimate.total_tokens();
+            if used.saturating_add(estimate) > cap {
+                let setting = "session_tokens";
+                return Ok(Some(CapReached { setting, cap, used, estimate }));
             }
         }
         let mut caps = self.money_caps().peekable();
         let has_day_cap = self.day_amounts().iter().any(|(_, cap)| cap.is_some());
         if caps.peek().is_none() && !has_day_cap {
-            return Ok(());
+            return Ok(None);
         }
         let price = self.price(model).ok_or_else(|| {
             Fault::new(Kind::PriceUnknown, Operation::RunTurn)
                 .with(Fact::Model, model.to_owned())
                 .with(Fact::ConfigKey, format!("models.spending.prices.\"{model}\""))
         })?;
-        let next = price.cost(estimate);
-        for (key, cap) in caps {
-            let used = if key == "turn" { spent.turn } else { spent.session };
-            let used = used.saturating_add(spent.reserved);
+        let next = price.cost_max(estimate);
+        for (setting, cap) in caps {
+            let (used, raised) = match setting {
+                "turn" => (spent.turn, spent.turn_raised),
+                _ => (spent.session, spent.raised.cost),
+            };
+            let (cap, used) = (cap.saturating_add(raised), used.saturating_add(spent.reserved));
             if used.saturating_add(next) > cap {
-                return Err(reached(key, [cap, used, next].map(|micros| self.shown(micros))));
+                return Ok(Some(CapReached { setting, cap, used, estimate: next }));
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Reads an amount of money as it is written, in millionths.
@@ -316,6 +440,14 @@ pub struct Spending {
     pub reserved: u64,
     /// The tokens of the running turn whose cost is in `turn`.
     pub priced: Usage,
+    /// What child sessions spent: the part of `session`, with their tokens.
+    pub children: LedgerAmount,
+    /// What child sessions of the turn spent: the part of `turn`.
+    pub turn_children: u64,
+    /// What people added to the caps of the session.
+    pub raised: LedgerAmount,
+    /// What people added to the cap of the turn.
+    pub turn_raised: u64,
     /// The currency of the amounts; empty before the first one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub currency: String,
@@ -331,13 +463,22 @@ impl Spending {
     /// Starts a turn.
     pub(crate) fn begin_turn(&mut self) {
         let currency = std::mem::take(&mut self.currency);
-        *self = Self { session: self.session, currency, ..Self::default() };
+        let (session, children, raised) = (self.session, self.children, self.raised);
+        *self = Self { session, children, raised, currency, ..Self::default() };
     }
 
     /// Applies an annotation of [`TOPIC`].
     pub(crate) fn apply(&mut self, data: &Value) {
         if let Some(reserved) = data["reserved"].as_u64() {
             self.reserved = reserved;
+        }
+        if let Some(more) = data["raised"].as_u64() {
+            let sum = match data["setting"].as_str() {
+                Some("turn") => &mut self.turn_raised,
+                Some("session_tokens") => &mut self.raised.tokens,
+                _ => &mut self.raised.cost,
+            };
+            *sum = sum.saturating_add(more);
         }
         if let Some(currency) = data["currency"].as_str().filter(|it| *it != self.currency) {
             currency.clone_into(&mut self.currency);
@@ -346,8 +487,12 @@ impl Spending {
             self.session = self.session.saturating_add(cost);
             self.turn = self.turn.saturating_add(cost);
             self.reserved = 0;
-            if let Ok(usage) = Usage::deserialize(&data["usage"]) {
-                self.priced += usage;
+            let usage = Usage::deserialize(&data["usage"]).unwrap_or_default();
+            self.priced += usage;
+            if data.get("child").is_some() {
+                let tokens = usage.total_tokens();
+                self.children = self.children.plus(LedgerAmount { cost, tokens });
+                self.turn_children = self.turn_children.saturating_add(cost);
             }
         }
     }
@@ -369,6 +514,17 @@ pub(crate) fn cost(
     json!({"model": model, "cost": cost, "usage": usage, "currency": currency, "is_estimate": is_estimate})
 }
 
+/// The annotation of a cap that a person raised.
+pub(crate) fn raise(setting: &str, more: u64, by: &str, currency: &str) -> Value {
+    json!({"setting": setting, "raised": more, "by": by, "currency": currency})
+}
+
+/// The annotation of what a child session spent at the prices of its own model, in millionths.
+#[must_use]
+pub fn child_cost(child: SessionId, cost: u64, usage: Usage, currency: &str) -> Value {
+    json!({"child": child, "cost": cost, "usage": usage, "currency": currency})
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -378,21 +534,27 @@ mod tests {
     }
 
     fn usage(input_tokens: u64, output_tokens: u64, cached_tokens: u64) -> Usage {
-        Usage { input_tokens, output_tokens, cached_tokens }
+        Usage { input_tokens, output_tokens, cached_tokens, ..Usage::default() }
     }
 
     #[test]
     fn cached_and_written_tokens_have_prices_of_their_own() {
-        let price = Price { input: 2.0, cached_input: Some(0.5), output: 10.0 };
+        let price = Price { input: 2.0, cached_input: Some(0.5), output: 10.0, ..Price::FREE };
         assert_eq!(price.cost(usage(1_000, 100, 400)), 600 * 2 + 200 + 1_000);
         assert_eq!(
             price.cost(usage(1, 0, 9)),
             1,
             "more cached than read is nonsense, and costs are rounded up"
         );
-        let same = Price { cached_input: None, ..price };
+        let same = Price { cached_input: None, ..price.clone() };
         assert_eq!(same.cost(usage(1_000, 0, 1_000)), 2_000);
         assert_eq!(same.cost(usage(u64::MAX, u64::MAX, 0)), u64::MAX);
+        let apart =
+            Usage { cache_write_tokens: 300, reasoning_tokens: 60, ..usage(1_000, 100, 400) };
+        assert_eq!(price.cost(apart), price.cost(usage(1_000, 100, 400)), "without own prices");
+        let price = Price { cache_write: Some(3.0), reasoning: Some(20.0), ..price };
+        assert_eq!(price.cost(apart), 300 * 2 + 200 + 300 * 3 + 40 * 10 + 60 * 20);
+        assert_eq!(price.cost_max(usage(1_000, 100, 0)), 1_000 * 3 + 100 * 20);
     }
 
     #[test]

@@ -119,9 +119,9 @@ impl<'a> Stepper<'a> {
                     self.delta(step, text, thought);
                 }
             }
-            Input::ModelAnswered { turn, step, attempt, content, stop, usage } => {
+            Input::ModelAnswered { turn, step, attempt, content, stop, usage, response } => {
                 if self.awaits_model(turn, step, attempt) {
-                    self.answered(step, attempt, content, stop, usage);
+                    self.answered((step, attempt), content, stop, usage, response);
                 } else {
                     self.late(Operation::ModelRequest, turn, None);
                 }
@@ -289,8 +289,8 @@ impl Stepper<'_> {
             return self.give_up(fault);
         }
         self.settle_costs();
-        if let Some(fault) = self.cap_reached() {
-            return self.give_up(fault);
+        if let Some(reached) = self.cap_reached() {
+            return self.stop_at_cap(reached);
         }
         let turn = self.turn();
         if let Some(index) = unpaired(&self.session.history, turn.first_message) {
@@ -397,8 +397,8 @@ impl Stepper<'_> {
             let fault = calls::outcome_unknown(&tool).with_trace(self.session.trace());
             self.end_call(call, fault.into());
         }
-        if let Some(fault) = self.settle_interrupted() {
-            return self.give_up(fault);
+        if let Some(reached) = self.settle_interrupted() {
+            return self.stop_at_cap(reached);
         }
         self.after_calls();
     }

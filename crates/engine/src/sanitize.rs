@@ -23,10 +23,12 @@ pub fn event(event: Event, scrubber: &Scrubber, levels: usize) -> Event {
         Event::TextDelta { text, .. } | Event::ThinkingDelta { text, .. } => {
             scrubber.clean_text(text);
         }
-        Event::MessageAccepted { content, .. }
-        | Event::TimerFired { content, .. }
-        | Event::ModelAnswered { content, .. } => {
+        Event::MessageAccepted { content, .. } | Event::TimerFired { content, .. } => {
+            clean_blocks(content, scrubber)
+        }
+        Event::ModelAnswered { content, response, .. } => {
             clean_blocks(content, scrubber);
+            response.iter_mut().for_each(|response| response.clean(scrubber));
         }
         Event::ToolCallStarted(CallStart { arguments, .. })
         | Event::QuestionAsked { arguments, .. } => {

@@ -9,7 +9,7 @@ use std::{collections::VecDeque, future::Future, io, mem, sync::Arc, time::Durat
 use budao_core::{
     fault::{Fact, Fault, Kind},
     limits::Limits,
-    message::{Block, ModelStop, Piece, Usage},
+    message::{Block, ModelStop, Piece, ResponseInfo, Usage},
     world::Clock,
 };
 use futures::{StreamExt, future::BoxFuture, stream};
@@ -53,9 +53,22 @@ pub(crate) struct PieceBuffer {
     bytes: usize,
     progressed: bool,
     ended: bool,
+    response: ResponseInfo,
 }
 
 impl PieceBuffer {
+    /// Notes how the service names the answer. The first name counts; one that is too long is left out.
+    pub(crate) fn identify(&mut self, id: Option<&str>, model: Option<&str>) {
+        let note = |field: &mut String, text: Option<&str>| {
+            let text = text.unwrap_or_default();
+            if field.is_empty() && text.len() <= ResponseInfo::LENGTH_MAX {
+                field.push_str(text);
+            }
+        };
+        note(&mut self.response.id, id);
+        note(&mut self.response.model, model);
+    }
+
     /// Appends a text delta.
     pub(crate) fn text(&mut self, text: &str) {
         if self.grow(text.len()) {
@@ -86,9 +99,26 @@ impl PieceBuffer {
     /// Ends the answer; a second end is ignored.
     pub(crate) fn end(&mut self, stop: ModelStop, usage: Usage) {
         if !mem::replace(&mut self.ended, true) {
+            let usage = believable(usage);
+            let response = mem::take(&mut self.response);
+            if !response.is_empty() {
+                self.pieces.push_back(Piece::Response(response));
+            }
             self.pieces.push_back(Piece::End { stop, usage });
         }
     }
+}
+
+/// No request has more tokens than this; a service that reports more miscounts.
+const TOKENS_MAX: u64 = 1_000_000_000;
+
+/// The counts of a service, or none if they cannot be true. A request without counts costs its estimate.
+fn believable(usage: Usage) -> Usage {
+    if usage.input_tokens.max(usage.output_tokens) <= TOKENS_MAX {
+        return usage;
+    }
+    tracing::warn!(?usage, "the service reports impossible token counts; they are not used");
+    Usage::default()
 }
 
 /// The deadlines of one request, for its first token and between tokens.

@@ -191,7 +191,7 @@ impl Demo {
         let usage = Usage {
             input_tokens: rough_tokens(request),
             output_tokens: (written as u64).div_ceil(4),
-            cached_tokens: 0,
+            ..Usage::default()
         };
         beats.push_back(PlaybackStep::Piece(Piece::End { stop, usage }));
         beats

@@ -68,6 +68,7 @@ pub(crate) fn user(messages: Vec<Message>) -> ModelRequest {
         answer: None,
         max_tokens: 1024,
         thinking_tokens: None,
+        cache_key: None,
         trace: Trace::NONE,
         span: SpanId::NONE,
     }

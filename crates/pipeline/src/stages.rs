@@ -285,7 +285,8 @@ impl Coordinator<'_> {
         let step = self.running_turn().step.saturating_add(1);
         self.emit(Event::TextDelta { step, text: output.clone() });
         let (content, stop) = (vec![Block::Text(output)], ModelStop::EndTurn);
-        self.emit(Event::ModelAnswered { step, content, stop, usage: Usage::default() });
+        let (usage, response) = (Usage::default(), None);
+        self.emit(Event::ModelAnswered { step, content, stop, usage, response });
         self.turn.end_turn(StopReason::EndTurn, None);
     }
 

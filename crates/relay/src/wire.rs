@@ -186,6 +186,8 @@ fn usage(counts: &Value) -> Option<Usage> {
             input_tokens: number("inputTokens"),
             output_tokens: number("outputTokens"),
             cached_tokens: number("cachedInputTokens"),
+            cache_write_tokens: number("cacheWriteInputTokens"),
+            reasoning_tokens: number("reasoningTokens"),
         };
     }
     Some(sum)
@@ -263,7 +265,8 @@ mod tests {
             {"model": "b", "inputTokens": 1, "outputTokens": null},
         ]});
         let Some(UpstreamEvent::RunFinished(end)) = parse(&event) else { panic!("a run's end") };
-        let sum = Usage { input_tokens: 11, output_tokens: 2, cached_tokens: 4 };
+        let sum =
+            Usage { input_tokens: 11, output_tokens: 2, cached_tokens: 4, ..Usage::default() };
         assert_eq!(end.usage, Some(sum));
     }
 

@@ -99,7 +99,7 @@ impl Model for Fake {
         };
         let calls = if again.is_empty() { &self.calls } else { &again };
         self.saw.lock().expect("nobody panics holding it").extend(told);
-        let usage = Usage { input_tokens: 10, output_tokens: 5, cached_tokens: 0 };
+        let usage = Usage { input_tokens: 10, output_tokens: 5, ..Usage::default() };
         let pieces: Vec<Piece> = if is_over {
             let said = Block::Text("so be it".into());
             vec![Piece::Block(said), Piece::End { stop: ModelStop::EndTurn, usage }]

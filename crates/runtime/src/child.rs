@@ -11,16 +11,18 @@ use budao_core::{
         Settings, StopReason, TaskEnd, TurnNumber,
     },
     fault::{Fault, Kind, Operation},
+    limits::Limits,
     message::{Block, Usage, text_of},
     session::Session,
     span::{Span, SpanOperation},
+    spending,
     tool::{self, Permissions},
     trace::{SpanId, Trace},
 };
 use futures::{StreamExt, stream::BoxStream};
 use sha2::{Digest, Sha256};
 
-use crate::Runtime;
+use crate::{Runtime, ledger};
 
 /// Command id of the message to the child; the same in every child.
 const QUESTION: &str = "child-task";
@@ -54,6 +56,31 @@ pub(crate) enum ChildEvent {
 pub(crate) struct ChildResult {
     pub(crate) end: TaskEnd,
     pub(crate) usage: Usage,
+    /// What the child spent, in millionths; `None` if nothing was recorded.
+    pub(crate) cost: Option<u64>,
+}
+
+impl ChildResult {
+    /// The record of what the child spent, at the prices of its own model.
+    pub(crate) fn cost_record(&self, runtime: &Runtime, child: SessionId) -> Option<Event> {
+        let config = &runtime.limits().spending;
+        let cost = self.cost.or_else(|| config.has_session_caps().then_some(0))?;
+        let data = spending::child_cost(child, cost, self.usage, &config.currency);
+        Some(Event::Annotated { topic: spending::TOPIC.to_owned(), data })
+    }
+}
+
+/// Lets a child share the caps on spending of the turn it works for. A child of a child shares those of the same turn.
+pub(crate) fn share_caps(
+    settings: &mut Settings,
+    limits: &Limits,
+    parent: SessionId,
+    turn: TurnNumber,
+) {
+    if limits.spending.has_session_caps() {
+        let root = settings.labels.entry(Settings::SPENDING_ROOT.to_owned());
+        root.or_insert_with(|| format!("{parent}/{turn}"));
+    }
 }
 
 /// Derives the id of a child from its parent and purpose. It sorts next to its parent's id.
@@ -160,6 +187,9 @@ async fn attend_once(runtime: &Runtime, child: &Child) -> Result<ChildWatch, Fau
 }
 
 async fn open(runtime: &Runtime, child: &Child) -> Result<(), Fault> {
+    if let Origin::Call { parent, .. } | Origin::Stage { parent, .. } = child.origin {
+        ledger::note_own_spending(runtime, parent).await?;
+    }
     let opening = SessionOptions {
         session: Some(child.id),
         settings: child.settings.clone(),
@@ -194,20 +224,21 @@ async fn asked(runtime: &Runtime, id: SessionId) -> Result<ChildProgress, Fault>
 /// Stops a child and waits for the end of its turn. A child that was never opened counts as stopped.
 pub(crate) async fn stop(runtime: &Runtime, id: SessionId) -> Result<ChildResult, Fault> {
     let mut retry = ChildRetry::default();
-    let usage = loop {
+    let (usage, cost) = loop {
         match stop_once(runtime, id).await {
-            Ok(usage) => break usage,
-            Err(fault) if fault.kind() == Kind::UnknownSession => break Usage::default(),
+            Ok(used) => break used,
+            Err(fault) if fault.kind() == Kind::UnknownSession => break Default::default(),
             Err(fault) => retry.wait(runtime, fault).await?,
         }
     };
-    Ok(ChildResult { end: TaskEnd::Cancelled { reason: "it was stopped".to_owned() }, usage })
+    Ok(ChildResult { end: TaskEnd::Cancelled { reason: "it was stopped".to_owned() }, usage, cost })
 }
 
-async fn stop_once(runtime: &Runtime, id: SessionId) -> Result<Usage, Fault> {
+/// Returns the tokens that the child used and what it spent.
+async fn stop_once(runtime: &Runtime, id: SessionId) -> Result<(Usage, Option<u64>), Fault> {
     let cancel = || CommandBody::Cancel { reason: Some("its parent stopped it".to_owned()) };
     match asked(runtime, id).await? {
-        ChildProgress::NotOpened => return Ok(Usage::default()),
+        ChildProgress::NotOpened => return Ok(Default::default()),
         ChildProgress::Asked(_) => {}
         // The message may be in flight. This cancel takes its command id, so the message starts nothing.
         ChildProgress::NotAsked => {
@@ -221,7 +252,8 @@ async fn stop_once(runtime: &Runtime, id: SessionId) -> Result<Usage, Fault> {
     loop {
         let state = runtime.state(id).await?;
         if state.turn.is_none() {
-            return Ok(state.usage);
+            let spent = &state.spending;
+            return Ok((state.usage, (!spent.currency.is_empty()).then_some(spent.session)));
         }
         let mut records = runtime.follow(id, state.head).await?;
         while let Some(record) = records.next().await {
@@ -266,6 +298,7 @@ pub(crate) struct ChildWatch {
     seen: Seq,
     turn: Option<TurnNumber>,
     text: String,
+    cost: Option<u64>,
     retry: ChildRetry,
 }
 
@@ -273,7 +306,8 @@ impl ChildWatch {
     async fn new(runtime: &Runtime, child: SessionId, after: Seq) -> Result<Self, Fault> {
         let records = runtime.follow(child, after).await?;
         let (runtime, retry) = (runtime.clone(), ChildRetry::default());
-        Ok(Self { runtime, child, records, seen: after, turn: None, text: String::new(), retry })
+        let (text, cost) = (String::new(), None);
+        Ok(Self { runtime, child, records, seen: after, turn: None, text, cost, retry })
     }
 
     /// Waits for the next event that concerns the parent.
@@ -317,8 +351,14 @@ impl ChildWatch {
             Event::QuestionAsked { question, tool, .. } => {
                 return Some(ChildEvent::QuestionAsked { question, tool });
             }
+            Event::Annotated { topic, data } if topic == spending::TOPIC => {
+                if let Some(cost) = data["cost"].as_u64() {
+                    self.cost = Some(self.cost.unwrap_or_default().saturating_add(cost));
+                }
+            }
             Event::TurnEnded { stop, fault, usage, .. } => {
-                return Some(ChildEvent::Ended(ChildResult { end: self.end(stop, fault), usage }));
+                let (end, cost) = (self.end(stop, fault), self.cost);
+                return Some(ChildEvent::Ended(ChildResult { end, usage, cost }));
             }
             _ => {}
         }

@@ -4,7 +4,7 @@
 use std::{fmt::Write, sync::Arc};
 
 use budao_core::{
-    event::{Event, Scope, TurnNumber},
+    event::{Event, Scope, Settings, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
     gate::Requester,
     message::{Block, Message, ModelRequest, Piece, Role, Usage},
@@ -43,6 +43,7 @@ pub(crate) struct LongHistory {
     pub(crate) first_message: usize,
     /// The model that summarises.
     pub(crate) model: String,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) trace: Trace,
     /// Waits for capacity, and not for a service in trouble: a summary by rule is available at once.
     pub(crate) requester: Requester,
@@ -103,7 +104,7 @@ pub(crate) fn safe_cut(history: &[Message], tokens: u64) -> usize {
 fn estimate(request: &ModelRequest) -> Usage {
     let input: u64 = request.messages.iter().map(estimate_tokens).sum();
     let input_tokens = input.saturating_add(input / 4);
-    Usage { input_tokens, output_tokens: u64::from(request.max_tokens), cached_tokens: 0 }
+    Usage { input_tokens, output_tokens: u64::from(request.max_tokens), ..Usage::default() }
 }
 
 /// Asks the model for a summary and returns it with its token usage. The gate refuses the request while it is
@@ -128,6 +129,7 @@ async fn summarise(
         answer: None,
         max_tokens: SUMMARY_TOKENS,
         thinking_tokens: None,
+        cache_key: None,
         trace: long.trace,
         span: SpanId::of_turn(work_context.session, long.attempt.turn),
     };
@@ -136,9 +138,8 @@ async fn summarise(
     let permit = model::admit(work_context, long.attempt, &key, requester, &mut wait).await?;
     let shared = &work_context.shared;
     let estimate = estimate(&request);
-    let tenant = &long.requester.tenant;
     let reservation =
-        ledger::reserve(work_context, (&long.model, &*model), tenant, estimate).await?;
+        ledger::reserve(work_context, (&long.model, &*model), &long.settings, estimate).await?;
     let written = read(&*model, request).await;
     if let Some(reservation) = reservation {
         let usage = written.as_ref().map(|(_, usage)| *usage).unwrap_or_default();

@@ -1,14 +1,18 @@
-//! Counts requests in the ledgers of their day: all, by tenant and by key. Ledgers are notes in the journal, so caps hold
-//! across processes and for child sessions too.
+//! Counts requests in ledgers: all of a day, by tenant and by key, and those of child sessions by the session and turn
+//! they work for. Ledgers are notes in the journal, so caps hold across processes.
 
 use budao_core::{
+    event::{SessionId, Settings},
     fault::{Fact, Fault, Kind, Operation},
     message::Usage,
-    spending::{Ledger, LedgerAmount, LedgerScope, day_of},
+    spending::{Ledger, LedgerAmount, LedgerScope, SpendingConfig, day_of},
 };
 use budao_models::Model;
 
-use crate::{runtime::RuntimeShared, work::WorkContext};
+use crate::{
+    runtime::{Runtime, RuntimeShared},
+    work::WorkContext,
+};
 
 /// The note that lists the names of all ledgers.
 pub const LEDGER_INDEX: &str = "spending/index";
@@ -33,32 +37,31 @@ pub(crate) struct Reservation {
 pub(crate) async fn reserve(
     work_context: &WorkContext,
     (name, model): (&str, &dyn Model),
-    tenant: &str,
+    settings: &Settings,
     estimate: Usage,
 ) -> Result<Option<Reservation>, Fault> {
     let shared = &*work_context.shared;
     let config = &shared.limits.spending;
-    if !config.has_ledgers() {
+    let scopes = scopes(config, settings, &model.gate_key().credential);
+    if scopes.is_empty() {
         return Ok(None);
     }
-    let key = model.gate_key().credential.to_string();
+    let has_caps = config.has_day_caps() || config.has_session_caps();
     let day = day_of(shared.world.clock.now());
     let mut reservation = Reservation {
         day,
         scopes: Vec::new(),
-        estimate: amount(shared, name, estimate),
+        estimate: estimated(shared, name, estimate),
         model: name.to_owned(),
     };
-    let tenant = (!tenant.is_empty()).then(|| LedgerScope::Tenant(tenant.to_owned()));
-    let key = (!key.is_empty()).then_some(LedgerScope::Key(key));
-    for scope in std::iter::once(LedgerScope::All).chain(tenant).chain(key) {
+    for scope in scopes {
         let estimate = reservation.estimate;
         let added = change(shared, &scope, &reservation.day, |ledger| {
             ledger.reserve(config, &scope, estimate)
         });
         match added.await {
             Ok(()) => reservation.scopes.push(scope),
-            Err(fault) if fault.kind() == Kind::SpendingCapReached || config.has_day_caps() => {
+            Err(fault) if fault.kind() == Kind::SpendingCapReached || has_caps => {
                 reservation.release(shared).await;
                 return Err(fault);
             }
@@ -68,9 +71,61 @@ pub(crate) async fn reserve(
     Ok(Some(reservation))
 }
 
+/// The ledgers that count a session's requests.
+fn scopes(config: &SpendingConfig, settings: &Settings, key: &str) -> Vec<LedgerScope> {
+    let mut scopes = Vec::new();
+    if config.has_ledgers() {
+        let tenant = settings.tenant();
+        let tenant = (!tenant.is_empty()).then(|| LedgerScope::Tenant(tenant.to_owned()));
+        let key = (!key.is_empty()).then(|| LedgerScope::Key(key.to_owned()));
+        scopes.extend(std::iter::once(LedgerScope::All).chain(tenant).chain(key));
+    }
+    if config.has_session_caps()
+        && let Some(label) = settings.labels.get(Settings::SPENDING_ROOT)
+    {
+        scopes.extend(LedgerScope::of_root(label).into_iter().flatten());
+    }
+    scopes
+}
+
+/// Notes in the ledgers of a turn's child sessions what the session itself has spent. It makes no request while they
+/// work, so they share the rest of its caps.
+pub(crate) async fn note_own_spending(runtime: &Runtime, parent: SessionId) -> Result<(), Fault> {
+    let shared = &*runtime.shared;
+    if !shared.limits.spending.has_session_caps() {
+        return Ok(());
+    }
+    let state = runtime.state(parent).await?;
+    if state.settings.labels.contains_key(Settings::SPENDING_ROOT) {
+        return Ok(()); // Its own requests are in the ledgers already.
+    }
+    let spent = &state.spending;
+    let mut used = state.usage;
+    used += state.turn.as_ref().map(|turn| turn.usage).unwrap_or_default();
+    let in_session = LedgerAmount {
+        cost: spent.session.saturating_sub(spent.children.cost),
+        tokens: used.total_tokens().saturating_sub(spent.children.tokens),
+    };
+    let in_turn = LedgerAmount { cost: spent.turn.saturating_sub(spent.turn_children), tokens: 0 };
+    let turn = LedgerScope::Turn(parent, state.turns);
+    for (scope, own) in [(LedgerScope::Session(parent), in_session), (turn, in_turn)] {
+        change(shared, &scope, "", |ledger| {
+            ledger.own = own;
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}
+
 fn amount(shared: &RuntimeShared, model: &str, usage: Usage) -> LedgerAmount {
     let cost = shared.limits.spending.price(model).map_or(0, |price| price.cost(usage));
-    LedgerAmount { cost, tokens: usage.input_tokens.saturating_add(usage.output_tokens) }
+    LedgerAmount { cost, tokens: usage.total_tokens() }
+}
+
+fn estimated(shared: &RuntimeShared, model: &str, usage: Usage) -> LedgerAmount {
+    let cost = shared.limits.spending.price(model).map_or(0, |price| price.cost_max(usage));
+    LedgerAmount { cost, tokens: usage.total_tokens() }
 }
 
 impl Reservation {
@@ -112,10 +167,10 @@ async fn change(
         let note = shared.journal.note(&name).await?;
         let version = note.as_ref().map_or(0, |note| note.version);
         let body = note.map(|note| note.body).unwrap_or_default();
-        let mut ledger = Ledger::read(&body, day, currency);
+        let mut ledger = Ledger::read(&body, &scope.period(day), currency);
         change(&mut ledger)?;
         if shared.journal.set_note(&name, version, ledger.body()).await?.is_some() {
-            if version == 0 {
+            if version == 0 && scope.is_of_day() {
                 list(shared, &scope.name()).await;
             }
             return Ok(());

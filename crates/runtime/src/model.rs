@@ -13,7 +13,7 @@ use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     gate::{GateKey, HoldReport, Priority, Requester, Willingness},
     limits::Limits,
-    message::{Block, Message, ModelRequest, ModelStop, Piece, Usage, text_of},
+    message::{Block, Message, ModelRequest, ModelStop, Piece, ResponseInfo, Usage, text_of},
     session::{Phase, Session},
     time::Timestamp,
     trace::{SpanId, Trace},
@@ -129,8 +129,7 @@ impl ModelAttempt {
         work_context: &WorkContext,
         model: &dyn Model,
     ) -> Result<Option<Reservation>, Fault> {
-        let tenant = self.settings.tenant();
-        ledger::reserve(work_context, (&self.model, model), tenant, self.estimate).await
+        ledger::reserve(work_context, (&self.model, model), &self.settings, self.estimate).await
     }
 
     /// Replaces the estimate by the cost. The estimate of an answer that broke off stays spent.
@@ -345,6 +344,7 @@ fn request(
         tools,
         max_tokens: asked.settings.max_answer_tokens.unwrap_or(ANSWER_TOKENS),
         thinking_tokens: asked.settings.thinking.map(Thinking::tokens),
+        cache_key: Some(session.to_string().into()),
         trace: asked.trace,
         span: SpanId::of_step(session, asked.turn, asked.step, asked.attempt),
     }
@@ -368,6 +368,7 @@ async fn stream(
     let mut pieces = budao_models::ask(model, request).await?;
     let mut has_started = false;
     let mut content: Vec<Block> = Vec::new();
+    let mut response = None;
     let mut buffer = TextBuffer::default();
     let mut length = Length::default();
     loop {
@@ -413,9 +414,11 @@ async fn stream(
                 buffer.add(work_context, asked, String::new(), thought).await;
             }
             Some(Ok(Piece::Block(block))) => content.push(block),
+            Some(Ok(Piece::Response(info))) => response = Some(Box::new(info)),
             Some(Ok(Piece::End { stop, usage })) => {
                 buffer.flush(work_context, asked).await;
-                return answered(work_context, asked, content, stop, usage).await;
+                let answer = ModelAnswer { content, stop, usage, response };
+                return answered(work_context, asked, answer).await;
             }
             Some(Err(fault)) => {
                 buffer.flush(work_context, asked).await;
@@ -430,29 +433,36 @@ async fn stream(
     }
 }
 
+/// The parts of a complete answer.
+struct ModelAnswer {
+    content: Vec<Block>,
+    stop: ModelStop,
+    usage: Usage,
+    response: Option<Box<ResponseInfo>>,
+}
+
 /// The report of a complete answer. If the session's answers have a schema, the final one is checked against it.
 async fn answered(
     work_context: &WorkContext,
     asked: &ModelAttempt,
-    content: Vec<Block>,
-    stop: ModelStop,
-    usage: Usage,
+    answer: ModelAnswer,
 ) -> Result<Input, Fault> {
     let ModelAttempt { turn, step, attempt, .. } = *asked;
+    let ModelAnswer { content, stop, usage, response } = answer;
     if asked.settings.answer_schema.is_none() {
-        return Ok(Input::ModelAnswered { turn, step, attempt, content, stop, usage });
+        return Ok(Input::ModelAnswered { turn, step, attempt, content, stop, usage, response });
     }
     let toolbox = check::toolbox(work_context, &asked.settings, &asked.toolbox).await?;
     let limits = &work_context.shared.limits;
     Ok(match toolbox.check_answer(content, stop, limits) {
         ShapedAnswer::Unfinished(content) => {
-            Input::ModelAnswered { turn, step, attempt, content, stop, usage }
+            Input::ModelAnswered { turn, step, attempt, content, stop, usage, response }
         }
         ShapedAnswer::Complete(content) => {
             let (text, thought) = (text_of(&content), String::new());
             work_context.report(Input::Delta { turn, step, attempt, text, thought }).await;
             let stop = ModelStop::EndTurn;
-            Input::ModelAnswered { turn, step, attempt, content, stop, usage }
+            Input::ModelAnswered { turn, step, attempt, content, stop, usage, response }
         }
         ShapedAnswer::Rejected(content, fault) => {
             Input::AnswerRejected { turn, step, attempt, content, usage, fault }
@@ -481,7 +491,7 @@ impl Length {
             }
             Piece::Block(Block::Image { data, .. }) => self.whole += data.len(),
             Piece::Block(Block::ToolResult { content, .. }) => self.whole += content.len(),
-            Piece::End { .. } => {}
+            Piece::Response(_) | Piece::End { .. } => {}
         }
     }
 

@@ -93,9 +93,11 @@ impl Brief {
             tools: own.tools.clone(),
             max_steps: own.max_steps,
         };
+        let mut settings = child::settings(&session.settings, wanted);
+        child::share_caps(&mut settings, &work_context.shared.limits, work_context.session, turn);
         let child = Child {
             id: child_id(work_context.session, turn, &job),
-            settings: child::settings(&session.settings, wanted),
+            settings,
             origin: Origin::Stage {
                 parent: work_context.session,
                 stage: job.stage,
@@ -156,6 +158,7 @@ fn prompt_for(
 pub(crate) async fn run(work_context: WorkContext, brief: Brief) -> Input {
     let Brief { turn, job, child } = brief;
     let rest = watched(&work_context, turn, &job, &child).await;
+    record_cost(&work_context, turn, child.id, &rest).await;
     ended(turn, job, rest)
 }
 
@@ -188,13 +191,28 @@ async fn watched(
 
 /// Stops the child of a job and reports its end.
 pub(crate) async fn stop(work_context: WorkContext, turn: TurnNumber, job: StageJob) -> Input {
-    let rest = child::stop(&work_context.runtime, child_id(work_context.session, turn, &job)).await;
+    let child = child_id(work_context.session, turn, &job);
+    let rest = child::stop(&work_context.runtime, child).await;
+    record_cost(&work_context, turn, child, &rest).await;
     ended(turn, job, rest)
+}
+
+/// Records what the child of a job spent.
+async fn record_cost(
+    work_context: &WorkContext,
+    turn: TurnNumber,
+    child: SessionId,
+    rest: &Result<ChildResult, Fault>,
+) {
+    let cost = rest.as_ref().ok().and_then(|rest| rest.cost_record(&work_context.runtime, child));
+    if let Some(event) = cost {
+        work_context.report(turn::Input::RecordOnly { turn, event }).await;
+    }
 }
 
 fn ended(turn: TurnNumber, job: StageJob, rest: Result<ChildResult, Fault>) -> Input {
     match rest {
-        Ok(ChildResult { end, usage }) => Input::StageEnded { turn, job, end, usage },
+        Ok(ChildResult { end, usage, .. }) => Input::StageEnded { turn, job, end, usage },
         Err(fault) => failed(turn, job, fault),
     }
 }

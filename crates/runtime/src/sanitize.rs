@@ -75,9 +75,18 @@ fn turn_input(input: TurnInput, scrubber: &Scrubber, levels: usize) -> TurnInput
             scrubber.clean_text(&mut thought);
             TurnInput::Delta { turn, step, attempt, text, thought }
         }
-        TurnInput::ModelAnswered { turn, step, attempt, mut content, stop, usage } => {
+        TurnInput::ModelAnswered {
+            turn,
+            step,
+            attempt,
+            mut content,
+            stop,
+            usage,
+            mut response,
+        } => {
             clean_blocks(&mut content, scrubber);
-            TurnInput::ModelAnswered { turn, step, attempt, content, stop, usage }
+            response.iter_mut().for_each(|response| response.clean(scrubber));
+            TurnInput::ModelAnswered { turn, step, attempt, content, stop, usage, response }
         }
         TurnInput::AnswerRejected { turn, step, attempt, mut content, usage, fault } => {
             clean_blocks(&mut content, scrubber);

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::{
-    event::{Event, Origin, SessionId, Settings, TaskEnd},
+    event::{Event, Origin, SessionId, Settings, TaskEnd, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
     tool::{Failure, ToolOrigin, ToolSpec},
     turn::Input,
@@ -173,12 +173,14 @@ impl SubAgentRunner {
             () = context.cancel.cancelled() => child::stop(&self.runtime, child.id).await,
             rest = self.watched(&child, &context) => rest,
         };
-        let ChildResult { end, usage } = worked.map_err(failure)?;
+        let worked = worked.map_err(failure)?;
+        if let Some(event) = worked.cost_record(&self.runtime, child.id) {
+            self.record(context.turn, event).await;
+        }
+        let ChildResult { end, usage, .. } = worked;
         let (call, stage, task) = (Some(context.call.clone()), None, None);
         let event = Event::ChildEnded { child: child.id, call, stage, task, usage };
-        let ended = Input::RecordOnly { turn: context.turn, event };
-        let ended = Signal::External(Box::new(ended.into()));
-        drop(self.runtime.host.signal(self.parent, ended).await);
+        self.record(context.turn, event).await;
         match end {
             TaskEnd::Completed { output } => Ok(Value::String(output)),
             TaskEnd::Failed { fault } => Err(failure(fault)),
@@ -190,6 +192,13 @@ impl SubAgentRunner {
                 Err(failure(fault))
             }
         }
+    }
+
+    /// Records an event of the parent's turn, unless the parent has ended.
+    async fn record(&self, turn: TurnNumber, event: Event) {
+        let input = Input::RecordOnly { turn, event };
+        let signal = Signal::External(Box::new(input.into()));
+        drop(self.runtime.host.signal(self.parent, signal).await);
     }
 
     /// Describes the child of a call; the same call has the same child.
@@ -216,6 +225,7 @@ impl SubAgentRunner {
         let mut settings = child::settings(&self.settings, wanted);
         let tokens = [settings.max_turn_tokens, self.agents.max_tokens];
         settings.max_turn_tokens = tokens.into_iter().flatten().min();
+        child::share_caps(&mut settings, &context.limits, self.parent, context.turn);
         let (parent, call) = (self.parent, context.call.clone());
         Ok(Child {
             id: child::id(parent, &["call", &call.0]),

@@ -216,7 +216,9 @@ pub(crate) fn task(
             }
         }
         Work::Stop { turn, job } => Box::pin(pipeline::stop(work_context, turn, job)),
-        Work::Turn(TurnWork::Compact { turn, .. }) => compact_task(work_context, session, turn),
+        Work::Turn(TurnWork::Compact { turn, .. }) => {
+            compact_task(work_context, session, tools, turn)
+        }
         Work::Turn(TurnWork::Check { turn, calls }) => {
             check_task(work_context, session, tools, (turn, &calls), cancel)
         }
@@ -232,6 +234,7 @@ pub(crate) fn task(
 fn compact_task(
     work_context: WorkContext,
     session: &Session,
+    tools: &mut SessionTools,
     turn: TurnNumber,
 ) -> BoxFuture<'static, Input> {
     let current = session.turn.as_ref();
@@ -241,6 +244,7 @@ fn compact_task(
         history: Arc::clone(&session.history),
         first_message: current.map_or(0, |turn| turn.first_message),
         model: session.model().to_owned(),
+        settings: tools.settings(session),
         trace: session.trace(),
         requester: model::requester(&work_context, session, Willingness::WhileOpen),
     };

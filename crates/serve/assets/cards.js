@@ -2,7 +2,7 @@
 // or typed stays where it is.
 
 import { copyButton } from "./copy.js";
-import { clock, h, now, number, pretty, refill, say, span, t } from "./kit.js";
+import { clock, h, money, now, number, pretty, refill, say, span, t } from "./kit.js";
 import { faultRenderings } from "./fault-renderings.js";
 import { Markdown } from "./markdown.js";
 import { resultView } from "./results.js";
@@ -339,12 +339,13 @@ function notice(entry) {
 
 function end(entry, { retry }) {
   const text = entry.how === "done" ? t("turn-done", { time: span(entry.took), n: number(entry.tokens) }) : t(`turn-${entry.how}`);
+  const cost = entry.currency === undefined ? undefined : h("span", { class: "cost" }, ` · ${money(entry.cost, entry.currency)}`);
   const press = async () => {
     again.disabled = true;
     again.disabled = await retry(entry);
   };
   const again = h("button", { type: "button", class: "quiet retry", hidden: true, title: t("retry-about"), on: { click: press } }, t("retry"));
-  const element = h("p", { class: `entry end ${entry.how}` }, h("span", { title: clock(entry.at) }, text), " ", again);
+  const element = h("p", { class: `entry end ${entry.how}` }, h("span", { title: clock(entry.at) }, text), cost, " ", again);
   const update = () => {
     again.hidden = !entry.canRetry;
   };

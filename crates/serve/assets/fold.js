@@ -10,7 +10,7 @@ export class Conversation {
   planChanged = false;
   /** What is being done right now, if something is: `thinking`, `stopping`. */
   busy = undefined;
-  facts = { events: 0, faults: 0, recovered: 0, doubts: 0, tokens: 0, head: 0, state: "idle", model: undefined, title: undefined };
+  facts = { events: 0, faults: 0, recovered: 0, doubts: 0, tokens: 0, cost: undefined, currency: undefined, head: 0, state: "idle", model: undefined, title: undefined };
 
   #calls = new Map();
   /** What the model wanted to call with, by call: calls that never run tell it nowhere else. */
@@ -378,8 +378,9 @@ export class Conversation {
     this.#calls.clear();
     this.#wanted.clear();
     this.facts.tokens += meta.total_tokens ?? 0;
+    if (meta.currency !== undefined) [this.facts.cost, this.facts.currency] = [meta.session_cost, meta.currency];
     const canRetry = how === "failed" && !this.#isPlan;
-    const end = this.#push({ is: "end", how, turn: meta.turn, canRetry, took: meta.generation_time_ms, tokens: meta.total_tokens, at: frame.timestamp });
+    const end = this.#push({ is: "end", how, turn: meta.turn, canRetry, took: meta.generation_time_ms, tokens: meta.total_tokens, cost: meta.cost, currency: meta.currency, at: frame.timestamp });
     if (canRetry) this.#retryable = end;
     this.facts.state = how === "failed" ? "failed" : "idle";
     this.busy = undefined;

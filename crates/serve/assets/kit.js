@@ -102,6 +102,13 @@ export function clock(time) {
 /** A number with its thousands apart. */
 export const number = (value) => Number(value ?? 0).toLocaleString(language);
 
+/** An amount of money; small amounts keep their digits. */
+export function money(amount, currency) {
+  if (!Number.isFinite(amount)) return "–";
+  const digits = amount !== 0 && amount < 1 ? { maximumSignificantDigits: 3 } : { maximumFractionDigits: 2 };
+  return `${amount.toLocaleString(language, digits)} ${currency ?? ""}`.trim();
+}
+
 /** JSON as people read it; text as it is. Never longer than a screenful of screens. */
 export function pretty(value, max = 20_000) {
   let text = value;

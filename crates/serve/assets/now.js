@@ -2,7 +2,7 @@
 // sessions behind it.
 
 import { api } from "./api.js";
-import { at, clock, h, now, number, refill, say, span, svg, t } from "./kit.js";
+import { at, clock, h, money, now, number, refill, say, span, svg, t } from "./kit.js";
 import "./shell.js";
 import { trendOf } from "./trend.js";
 
@@ -69,8 +69,25 @@ function draw(stats, [running, waiting, failed]) {
   refill(at("failing"), [...stats.kinds].sort(order).map((kind) => failing(kind, stats)));
   at("doubts-part").hidden = stats.doubts_open === 0;
   refill(at("doubts"), stats.doubts.map(doubt));
+  drawCosts(stats.usage ?? {});
   at("no-gates").hidden = (stats.gates ?? []).length > 0;
   refill(at("gates"), (stats.gates ?? []).map(gate));
+}
+
+/** What the window cost, by model and by tenant; without prices, the tokens by model. */
+function drawCosts({ currency, cost, by_model: models = {}, cost_by_tenant: tenants = {} }) {
+  const rows = Object.entries(models).sort(([, a], [, b]) => b.cost - a.cost || b.output_tokens - a.output_tokens);
+  at("costs-part").hidden = rows.length === 0;
+  const share = (rate) => (rate === null || rate === undefined ? "–" : `${number(Math.round(rate * 100))} %`);
+  const head = (...names) => h("tr", {}, names.map((name) => h("th", { scope: "col" }, t(name))));
+  const hasCost = currency !== undefined;
+  const paid = (amount) => (hasCost ? h("td", { class: "amount" }, money(amount, currency)) : undefined);
+  const perModel = ([name, row]) => h("tr", { "data-model": name }, h("th", { scope: "row" }, name), [row.input_tokens, row.output_tokens].map((n) => h("td", { class: "amount" }, number(n))), h("td", { class: "amount" }, share(row.cache_hit_rate)), paid(row.cost));
+  refill(at("costs-by-model"), head("model", "tokens-read", "tokens-written", "cached-share", ...(hasCost ? ["cost"] : [])), rows.map(perModel));
+  const paying = Object.entries(tenants).sort(([, a], [, b]) => b - a);
+  at("costs-by-tenant").hidden = !hasCost || paying.length === 0;
+  refill(at("costs-by-tenant"), head("tenant", "cost"), paying.map(([name, amount]) => h("tr", { "data-tenant": name }, h("th", { scope: "row" }, name), paid(amount))));
+  say(at("costs-total"), hasCost ? t("costs-total", { n: money(cost, currency) }) : "");
 }
 
 const countOf = ({ sessions, next }) => (next === null ? number(sessions.length) : `${number(sessions.length)}+`);

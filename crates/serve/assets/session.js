@@ -8,7 +8,7 @@ import { copyButton } from "./copy.js";
 import { Socket } from "./event-socket.js";
 import { jsonView } from "./json-view.js";
 import { listen } from "./keys.js";
-import { at, beforePaint, clock, h, language, number, refill, say, t } from "./kit.js";
+import { at, beforePaint, clock, h, language, money, number, refill, say, t } from "./kit.js";
 import { drawLanes } from "./lanes.js";
 import { List } from "./list.js";
 import { past } from "./past.js";
@@ -49,6 +49,7 @@ function take(frame) {
     faults: meta.fault_counts?.faults ?? before.faults,
     recovered: meta.fault_counts?.recovered ?? before.recovered,
     turn: before.turn + (begins ? 1 : 0),
+    cost: meta.currency === undefined ? before.cost : money(meta.session_cost, meta.currency),
     isOver: begins ? false : before.isOver || ["agent.final_answer", "agent.interrupted", "agent.error"].includes(frame.event),
   });
   frames.push(frame);
@@ -115,10 +116,16 @@ const draw = beforePaint(() => {
   list.show(shown);
   at("at").max = String(Math.max(0, frames.length - 1));
   const last = counts.at(-1);
-  at("summary").textContent = last === undefined ? "" : t("so-far", { n: number(last.faults), of: number(last.recovered) });
+  at("summary").textContent = last === undefined ? "" : summary(last);
   at("count").textContent = t("events-shown", { n: number(shown.length), of: number(frames.length) });
   drawPicture();
 });
+
+/** Faults and costs up to an event. */
+function summary({ faults, recovered, cost }) {
+  const words = t("so-far", { n: number(faults), of: number(recovered) });
+  return cost === undefined ? words : `${words} · ${t("so-far-cost", { n: cost })}`;
+}
 
 function row(frame) {
   const text = typeof frame.show_content === "string" ? frame.show_content : typeof frame.content === "string" ? frame.content : "";
@@ -140,9 +147,9 @@ function pick(index) {
   at("at").value = String(index);
   movePlayhead(index);
   list.mark(shown.indexOf(frame));
-  const { faults, recovered, turn } = counts[index];
+  const { turn } = counts[index];
   at("where").textContent = t("at", { n: number(index + 1), of: number(frames.length), time: clock(frame.timestamp), more: turn });
-  at("summary").textContent = t("so-far", { n: number(faults), of: number(recovered) });
+  at("summary").textContent = summary(counts[index]);
   history.replaceState(null, "", `?at=${frame.seq}`);
   detail(frame);
 }

@@ -8,7 +8,7 @@ import { copy } from "./copy.js";
 import { Socket } from "./event-socket.js";
 import { Conversation } from "./fold.js";
 import { listen, showKeys, walk } from "./keys.js";
-import { at, beforePaint, clock, h, language, number, refill, say, t } from "./kit.js";
+import { at, beforePaint, clock, h, language, money, number, refill, say, t } from "./kit.js";
 import { past } from "./past.js";
 import { tip } from "./shell.js";
 import { drawer, refresh } from "./sidebar.js";
@@ -46,6 +46,8 @@ const draw = beforePaint(() => {
   say(at("fact-doubts"), number(facts.doubts));
   say(at("fact-model"), facts.model ?? "–");
   say(at("fact-tokens"), number(facts.tokens));
+  at("cost-row").hidden = facts.currency === undefined;
+  say(at("fact-cost"), money(facts.cost, facts.currency));
   at("cancel").hidden = !["running", "waiting_for_decision"].includes(facts.state);
   for (const id of ["timeline-link", "new-link"]) at(id).hidden = sessionId === undefined;
   if (sessionId !== undefined) at("timeline-link").href = `/sessions/${encodeURIComponent(sessionId)}`;

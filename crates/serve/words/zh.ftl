@@ -48,6 +48,7 @@ call-noted = 工具 { $tool } 有新消息。
 ask-address = { $server } 请你打开 { $host } 上的一个地址：{ $message }
 ask-input = { $server } 询问：{ $message }
 confirm-call = 请确认：使用工具 { $tool }。
+confirm-raise-cap = 已达费用上限 { $setting }：{ $cap } 中已用 { $spent }。是否再允许 { $more }？
 confirm-plan = { $named ->
     [0] 请确认计划（{ $count } 个任务）。
    *[other] 请确认计划（{ $count } 个任务）：{ $summary }

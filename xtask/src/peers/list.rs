@@ -373,6 +373,21 @@ pub(crate) static PEERS: &[Peer] = &[
         },
     },
     Peer {
+        name: "phoenix",
+        about: "a viewer of traces, 850 MB with what it needs",
+        kind: Kind::Python(&["arize-phoenix==20.26.1"]),
+        use_in: UseIn::Full,
+        probe: Probe {
+            program: "bin/python",
+            args: &[
+                "-c",
+                "from importlib.metadata import version; print('phoenix', version('arize-phoenix'))",
+            ],
+            stdin: "",
+            prints: "phoenix 20.26.1",
+        },
+    },
+    Peer {
         name: "claude-cli",
         about: "the Claude CLI, current: a native program of 350 MB",
         kind: Kind::Npm(&["@anthropic-ai/claude-code@2.1.325"]),

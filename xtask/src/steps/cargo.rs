@@ -150,6 +150,16 @@ pub(super) fn llama(run: &StepContext) -> Result<StepResult> {
     Ok(StepResult::Passed(String::new()))
 }
 
+/// Runs the test with a real viewer of traces, which is fetched on first use.
+pub(super) fn phoenix(run: &StepContext) -> Result<StepResult> {
+    peers::ensure("phoenix")?;
+    let mut cargo = process::cargo(&run.root);
+    cargo.args(["test", "--locked", "-p", "budao-cli", "--test", "phoenix", "--", "--nocapture"]);
+    cargo.env("BUDAO_FULL", "1").env("BUDAO_PEERS", peers::dir()?);
+    process::run(&mut cargo, run.deadline)?;
+    Ok(StepResult::Passed(String::new()))
+}
+
 pub(super) fn deny(run: &StepContext) -> Result<StepResult> {
     if which::which("cargo-deny").is_err() {
         return Ok(StepResult::Skipped("cargo-deny is not installed".to_owned()));

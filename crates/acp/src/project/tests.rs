@@ -84,7 +84,7 @@ fn text(text: &str) -> Event {
 }
 
 fn usage() -> Usage {
-    Usage { input_tokens: 7, output_tokens: 3, cached_tokens: 0 }
+    Usage { input_tokens: 7, output_tokens: 3, ..Usage::default() }
 }
 
 fn wants(id: &str, name: &str, arguments: &Value) -> Block {
@@ -93,7 +93,13 @@ fn wants(id: &str, name: &str, arguments: &Value) -> Block {
 }
 
 fn answered(content: Vec<Block>) -> Event {
-    Event::ModelAnswered { step: 1, content, stop: ModelStop::EndTurn, usage: usage() }
+    Event::ModelAnswered {
+        step: 1,
+        content,
+        stop: ModelStop::EndTurn,
+        usage: usage(),
+        response: None,
+    }
 }
 
 fn started(call: &str, tool: &str, arguments: Value) -> Event {

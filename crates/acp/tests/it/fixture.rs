@@ -196,7 +196,7 @@ impl Model for ObedientModel {
 type PacedPieces = Vec<(u64, Result<Piece, Fault>)>;
 
 fn end(stop: ModelStop) -> Piece {
-    Piece::End { stop, usage: Usage { input_tokens: 10, output_tokens: 5, cached_tokens: 0 } }
+    Piece::End { stop, usage: Usage { input_tokens: 10, output_tokens: 5, ..Usage::default() } }
 }
 
 impl ObedientModel {

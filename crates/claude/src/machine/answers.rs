@@ -170,7 +170,7 @@ impl Stepper<'_> {
         let current = self.current_turn();
         current.has_shown_text |= !text_of(&content).is_empty();
         current.has_content |= !content.is_empty();
-        self.emit(Event::ModelAnswered { step, content, stop, usage });
+        self.emit(Event::ModelAnswered { step, content, stop, usage, response: None });
         let current = self.current_turn();
         current.called_at = (calls > 0).then_some(now);
         for deferred in std::mem::take(&mut current.deferred) {

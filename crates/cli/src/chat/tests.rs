@@ -125,6 +125,7 @@ impl ChatFixture {
             content: vec![Block::ToolUse(call)],
             stop: ModelStop::ToolUse,
             usage: Usage::default(),
+            response: None,
         })
     }
 
@@ -164,7 +165,7 @@ impl ChatFixture {
     }
 
     fn ended(&mut self, stop: StopReason, fault: Option<Fault>) -> &mut Self {
-        let usage = Usage { input_tokens: 100, output_tokens: 20, cached_tokens: 0 };
+        let usage = Usage { input_tokens: 100, output_tokens: 20, ..Usage::default() };
         self.apply(Event::TurnEnded { stop, fault, steps: 1, usage })
     }
 
@@ -444,10 +445,10 @@ fn words_that_came_in_one_piece_are_shown_once() {
     chat.message("hi").begin().words(1, "Hello.");
     let content = vec![Block::Text("Hello.".into())];
     let (stop, usage) = (ModelStop::EndTurn, Usage::default());
-    chat.apply(Event::ModelAnswered { step: 1, content, stop, usage });
+    chat.apply(Event::ModelAnswered { step: 1, content, stop, usage, response: None });
     assert_eq!(chat.render(80, 20).matches("Hello.").count(), 1);
     let content = vec![Block::Text("Whole.".into())];
-    chat.step(2, 1).apply(Event::ModelAnswered { step: 2, content, stop, usage });
+    chat.step(2, 1).apply(Event::ModelAnswered { step: 2, content, stop, usage, response: None });
     assert_eq!(chat.render(80, 20).matches("Whole.").count(), 1);
 }
 

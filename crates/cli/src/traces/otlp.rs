@@ -11,7 +11,7 @@ use std::{
 
 use budao_core::{
     Kind, Timestamp,
-    message::{ModelStop, Usage},
+    message::{ModelStop, ResponseInfo, Usage},
     span::{Span, SpanContent, SpanOperation},
 };
 use budao_models::{Spec, Vendor};
@@ -176,6 +176,7 @@ fn described(
             step,
             attempt,
             answer,
+            response,
             first_text_at,
             recovered_from,
             content,
@@ -188,6 +189,7 @@ fn described(
                 number("budao.attempt", (*attempt).into()),
             ]);
             attributes.extend(answer.iter().flat_map(answer_attributes));
+            attributes.extend(response.as_deref().into_iter().flat_map(response_attributes));
             if let Some(at) = first_text_at {
                 let seconds = at.since(began).as_secs_f64();
                 attributes.push(KeyValue::new("gen_ai.response.time_to_first_chunk", seconds));
@@ -238,14 +240,24 @@ fn answer_attributes((stop, usage): &(ModelStop, Usage)) -> Vec<KeyValue> {
     std::iter::once(stopped).chain(used(usage)).collect()
 }
 
+/// The service's own names of an answer, as far as it says them.
+fn response_attributes(response: &ResponseInfo) -> impl Iterator<Item = KeyValue> {
+    let names = [("gen_ai.response.id", &response.id), ("gen_ai.response.model", &response.model)];
+    let said = names.into_iter().filter(|(_, name)| !name.is_empty());
+    said.map(|(key, name)| KeyValue::new(key, name.clone()))
+}
+
 /// Tokens of a request. The cached ones have the name of the conventions and the one that older viewers know.
-fn used(usage: &Usage) -> [KeyValue; 4] {
+fn used(usage: &Usage) -> [KeyValue; 7] {
     let tokens = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     [
         KeyValue::new("gen_ai.usage.input_tokens", tokens(usage.input_tokens)),
         KeyValue::new("gen_ai.usage.output_tokens", tokens(usage.output_tokens)),
         KeyValue::new("gen_ai.usage.cache_read.input_tokens", tokens(usage.cached_tokens)),
         KeyValue::new("gen_ai.usage.cache_read_input_tokens", tokens(usage.cached_tokens)),
+        KeyValue::new("gen_ai.usage.cache_write.input_tokens", tokens(usage.cache_write_tokens)),
+        KeyValue::new("gen_ai.usage.cache_creation.input_tokens", tokens(usage.cache_write_tokens)),
+        KeyValue::new("gen_ai.usage.reasoning.output_tokens", tokens(usage.reasoning_tokens)),
     ]
 }
 

@@ -26,7 +26,7 @@ impl<'a> Activity<'a> {
                 Self::StepStarted { step, attempt, model }
             }
             Event::AnswerAbandoned { step, attempt } => Self::AnswerAbandoned { step, attempt },
-            Event::ModelAnswered { step, ref content, stop, usage } => {
+            Event::ModelAnswered { step, ref content, stop, usage, .. } => {
                 Self::Answered { step, content, stop, usage }
             }
             Event::ModelChanged { step, ref from, ref to, reason, ref fault, .. } => {

@@ -30,6 +30,7 @@ fn text_counts_as_shown_until_it_is_abandoned_or_answered() {
         content: Vec::new(),
         stop: ModelStop::EndTurn,
         usage: Usage::default(),
+        response: None,
     };
     let is_streamed = |events: &[Event]| seen(events).1.map(|turn| turn.is_streamed);
     assert_eq!(is_streamed(&[start()]), Some(false));

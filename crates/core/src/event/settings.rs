@@ -106,6 +106,8 @@ impl Settings {
 
     /// The label that names the tenant of the session.
     pub const TENANT: &'static str = "serve.tenant";
+    /// The label of a child session with the session and turn whose caps on spending it shares: `SESSION/TURN`.
+    pub const SPENDING_ROOT: &'static str = "budao.spending_root";
     /// The label with the place whose files the session needs; absent if any server may run it.
     pub const PLACE: &'static str = "budao.place";
 

@@ -292,13 +292,14 @@ pub fn of_operation(operation: Operation, lang: Lang) -> String {
 }
 
 /// The runtime's own reasons for asking about a call or denying it, by message id.
-const REASONS: [&str; 28] = [
+const REASONS: [&str; 29] = [
     "reason-ask-list",
     "reason-deny-list",
     "reason-confirm",
     "reason-approval",
     "reason-readonly",
     "reason-plan",
+    "reason-spending-cap",
     "reason-program",
     "reason-mode-plan",
     "reason-mode-dont-ask",

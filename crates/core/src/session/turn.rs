@@ -17,6 +17,7 @@ use crate::{
     lang::Lang,
     message::{Block, CallId, Usage},
     remote::RemoteCall,
+    spending::RAISE_CAP,
     time::Timestamp,
     tool::Outcome,
     trace::Trace,
@@ -64,6 +65,18 @@ pub struct Turn {
     pub models: TurnModels,
     /// Tokens used so far, those of children included.
     pub usage: Usage,
+    /// How often people were asked to raise a cap, and whether they declined.
+    #[serde(default)]
+    pub raises: CapRaises,
+}
+
+/// The requests of a turn to raise a cap on spending.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapRaises {
+    /// Questions so far.
+    pub asked: u32,
+    /// Set once more was not allowed; the turn then ends at the cap.
+    pub is_declined: bool,
 }
 
 /// What a running turn waits for.
@@ -223,6 +236,7 @@ impl Turn {
             Event::QuestionAsked {
                 question,
                 call,
+                tool,
                 arguments,
                 repairs,
                 digest,
@@ -249,6 +263,14 @@ impl Turn {
                     idempotent: *idempotent,
                     expires_at: *expires_at,
                 };
+                if tool == RAISE_CAP {
+                    self.raises.asked = self.raises.asked.saturating_add(1);
+                    self.phase = Phase::Calling;
+                    let (id, tool) = (call.clone(), tool.clone());
+                    let (written, state) =
+                        (arguments.to_string(), CallState::Requested { approved: None });
+                    self.calls = vec![Call { id, tool, written, state, remote: None }];
+                }
                 self.with_call(call, |call| call.state = asked);
             }
             Event::QuestionAnswered { question, call, decision, arguments, note, .. } => {

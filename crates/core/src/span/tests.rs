@@ -50,8 +50,14 @@ fn call_ended(call: &CallId, outcome: Outcome) -> Event {
 }
 
 fn answered() -> Event {
-    let usage = Usage { input_tokens: 3, output_tokens: 4, cached_tokens: 0 };
-    Event::ModelAnswered { step: 1, content: Vec::new(), stop: ModelStop::EndTurn, usage }
+    let usage = Usage { input_tokens: 3, output_tokens: 4, ..Usage::default() };
+    Event::ModelAnswered {
+        step: 1,
+        content: Vec::new(),
+        stop: ModelStop::EndTurn,
+        usage,
+        response: None,
+    }
 }
 
 fn ended(fault: Option<Fault>) -> Event {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{SpendingConfig, reached};
 use crate::{
+    event::{SessionId, TurnNumber},
     fault::{Fact, Fault},
     time::Timestamp,
 };
@@ -21,6 +22,10 @@ pub enum LedgerScope {
     Tenant(String),
     /// The requests with one API key, named by a part of its hash.
     Key(String),
+    /// The requests of all child sessions below one session, in all its turns.
+    Session(SessionId),
+    /// The requests of all child sessions below one turn of a session.
+    Turn(SessionId, TurnNumber),
 }
 
 impl LedgerScope {
@@ -34,10 +39,36 @@ impl LedgerScope {
             Self::All => "all".to_owned(),
             Self::Tenant(tenant) => format!("tenant/{tenant}"),
             Self::Key(key) => format!("key/{key}"),
+            Self::Session(session) => format!("session/{session}"),
+            Self::Turn(session, _) => format!("turn/{session}"),
         }
     }
 
-    /// The scope of a name; `None` if it is none.
+    /// The scopes of the child sessions below a turn, from the label that its children have.
+    #[must_use]
+    pub fn of_root(label: &str) -> Option<[Self; 2]> {
+        let (session, turn) = label.split_once('/')?;
+        let (session, turn) = (SessionId(session.parse().ok()?), turn.parse().ok()?);
+        Some([Self::Session(session), Self::Turn(session, turn)])
+    }
+
+    /// The time that the ledger counts: the day, the turn, or all of a session.
+    #[must_use]
+    pub fn period(&self, day: &str) -> String {
+        match self {
+            Self::All | Self::Tenant(_) | Self::Key(_) => day.to_owned(),
+            Self::Session(_) => "session".to_owned(),
+            Self::Turn(_, turn) => format!("turn {turn}"),
+        }
+    }
+
+    /// Whether the ledger counts a day, which operators see and raise.
+    #[must_use]
+    pub fn is_of_day(&self) -> bool {
+        matches!(self, Self::All | Self::Tenant(_) | Self::Key(_))
+    }
+
+    /// The scope of a day with this name; `None` if it is none.
     #[must_use]
     pub fn of(name: &str) -> Option<Self> {
         match name.split_once('/') {
@@ -60,6 +91,8 @@ impl LedgerScope {
             Self::All => ("day", "day_tokens"),
             Self::Tenant(_) => ("tenant_day", "tenant_day_tokens"),
             Self::Key(_) => ("key_day", "key_day_tokens"),
+            Self::Session(_) => ("session", "session_tokens"),
+            Self::Turn(..) => ("turn", ""),
         }
     }
 }
@@ -75,7 +108,11 @@ pub struct LedgerAmount {
 }
 
 impl LedgerAmount {
-    fn plus(self, other: Self) -> Self {
+    fn is_zero(&self) -> bool {
+        *self == Self::default()
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
         let (cost, tokens) =
             (self.cost.saturating_add(other.cost), self.tokens.saturating_add(other.tokens));
         Self { cost, tokens }
@@ -88,14 +125,17 @@ impl LedgerAmount {
     }
 }
 
-/// What one scope spent on one day.
+/// What one scope spent on one day, or the child sessions of a session or a turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Ledger {
-    /// The day, in UTC: `2026-11-18`.
+    /// The day, in UTC: `2026-11-18`; or another period of its scope.
     pub day: String,
     /// The currency of the amounts.
     pub currency: String,
+    /// What the session itself spent before its child sessions; nothing in the ledger of a day.
+    #[serde(skip_serializing_if = "LedgerAmount::is_zero")]
+    pub own: LedgerAmount,
     /// Requests that were answered.
     pub spent: LedgerAmount,
     /// Estimates of requests that are under way, or whose answers were lost.
@@ -137,17 +177,20 @@ impl Ledger {
         scope: &LedgerScope,
         estimate: LedgerAmount,
     ) -> Result<(), Fault> {
-        let used = self.spent.plus(self.reserved);
+        let used = self.own.plus(self.spent).plus(self.reserved);
         let (money, tokens) = scope.settings();
-        let named = |fault: Fault| fault.with(Fact::CapScope, scope.name());
-        if let Some(cap) = config.day_cap(money).map(|cap| cap.saturating_add(self.raised.cost))
+        let named = |fault: Fault| match scope.is_of_day() {
+            true => fault.with(Fact::CapScope, scope.name()),
+            false => fault,
+        };
+        if let Some(cap) = config.money_cap(money).map(|cap| cap.saturating_add(self.raised.cost))
             && used.cost.saturating_add(estimate.cost) > cap
         {
             let amounts = [cap, used.cost, estimate.cost].map(|micros| config.shown(micros));
             return Err(named(reached(money, amounts)));
         }
         if let Some(cap) =
-            config.day_tokens_cap(tokens).map(|cap| cap.saturating_add(self.raised.tokens))
+            config.tokens_cap(tokens).map(|cap| cap.saturating_add(self.raised.tokens))
             && used.tokens.saturating_add(estimate.tokens) > cap
         {
             let amounts =
@@ -229,6 +272,18 @@ mod tests {
     }
 
     #[test]
+    fn child_sessions_share_what_their_session_left() {
+        let caps = config(json!({"session": 0.001}));
+        let scope = LedgerScope::Session(SessionId(uuid::Uuid::from_u128(7)));
+        let mut ledger = Ledger::read(b"", &scope.period(""), "USD");
+        ledger.own = amount(400, 10);
+        ledger.reserve(&caps, &scope, amount(300, 10)).unwrap();
+        ledger.reserve(&caps, &scope, amount(300, 10)).unwrap();
+        let fault = ledger.reserve(&caps, &scope, amount(1, 10)).unwrap_err();
+        assert_eq!(fault.detail().text(Fact::ConfigKey), Some("models.spending.session"));
+    }
+
+    #[test]
     fn a_ledger_of_another_day_is_a_new_one() {
         let mut ledger = Ledger::read(b"", "2026-11-18", "USD");
         ledger.settle(amount(0, 0), amount(5, 5));
@@ -244,6 +299,13 @@ mod tests {
         {
             assert_eq!(LedgerScope::of(&scope.name()), Some(scope));
         }
+        let root = SessionId(uuid::Uuid::from_u128(7));
+        let [session, turn] = LedgerScope::of_root(&format!("{root}/3")).unwrap();
+        assert_eq!(
+            (session, turn.period("2026-11-18")),
+            (LedgerScope::Session(root), "turn 3".to_owned())
+        );
+        assert_eq!(LedgerScope::of_root("nobody/3"), None);
         assert_eq!(LedgerScope::of("tenant/"), None);
         assert_eq!(LedgerScope::of("nobody"), None);
     }

@@ -9,6 +9,7 @@ use crate::{
     message::CallId,
     nesting,
     session::Phase,
+    spending::RAISE_CAP,
     time::Timestamp,
     timer::TimerId,
     trace::Trace,
@@ -201,14 +202,25 @@ impl Stepper<'_> {
         }
         let DecisionArgs { question, decision, by, note, arguments, .. } = decided;
         let edited = arguments.filter(|arguments| *arguments != open.arguments);
+        let raise = match (decision, open.tool == RAISE_CAP) {
+            (Decision::Allow, true) => {
+                let arguments = edited.as_ref().unwrap_or(&open.arguments);
+                Some(self.env.limits.spending.read_raise(arguments)?)
+            }
+            _ => None,
+        };
         self.emit(Event::QuestionAnswered {
             question,
             call: open.call.clone(),
             decision,
-            by,
+            by: by.clone(),
             note: note.clone(),
             arguments: edited.clone(),
         });
+        if let Some(raise) = raise {
+            self.raise_cap(open.call, raise, &by);
+            return Ok(());
+        }
         match decision {
             Decision::Deny => {
                 let fault =

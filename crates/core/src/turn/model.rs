@@ -4,7 +4,7 @@ use super::{Block, Event, Fault, Kind, ModelStop, Operation, Stepper, StopReason
 use crate::{
     event::{Compaction, Scope},
     fault::Fact,
-    message::{CallId, ToolUse},
+    message::{CallId, ResponseInfo, ToolUse},
     retry,
     session::Phase,
 };
@@ -22,11 +22,11 @@ impl Stepper<'_> {
     /// Handles a complete answer: starts its calls or ends the turn.
     pub(super) fn answered(
         &mut self,
-        step: u32,
-        attempt: u32,
+        (step, attempt): (u32, u32),
         mut content: Vec<Block>,
         stop: ModelStop,
         usage: Usage,
+        response: Option<Box<ResponseInfo>>,
     ) {
         content.retain(|block| !matches!(block, Block::Text(text) if text.is_empty()));
         if content.is_empty() && !self.may_be_silent(stop) {
@@ -37,7 +37,7 @@ impl Stepper<'_> {
         }
         self.name_calls(step, &mut content);
         self.record_recovery(attempt);
-        self.emit(Event::ModelAnswered { step, content, stop, usage });
+        self.emit(Event::ModelAnswered { step, content, stop, usage, response });
         self.settle_costs();
         if !self.turn().calls.is_empty() {
             return self.refuse_surplus_calls();
@@ -68,7 +68,8 @@ impl Stepper<'_> {
         self.abandon_partial(); // Text that was shown is no answer.
         self.name_calls(step, &mut content);
         self.record_recovery(attempt);
-        self.emit(Event::ModelAnswered { step, content, stop: ModelStop::ToolUse, usage });
+        let stop = ModelStop::ToolUse;
+        self.emit(Event::ModelAnswered { step, content, stop, usage, response: None });
         self.settle_costs();
         let calls: Vec<CallId> = self.turn().calls.iter().map(|call| call.id.clone()).collect();
         for call in calls {

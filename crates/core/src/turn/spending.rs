@@ -1,7 +1,13 @@
 //! Reserves the estimate of each request before it is made, and records what it cost.
 
-use super::{Event, Fault, Phase, Session, Stepper, Usage};
-use crate::{event::Thinking, spending};
+use sha2::{Digest, Sha256};
+
+use super::{CallId, Event, Fault, Phase, QuestionId, Session, Stepper, Usage};
+use crate::{
+    event::{Origin, Thinking},
+    spending::{self, CapReached, OnCap, RAISE_CAP},
+    tool::{Outcome, Output},
+};
 
 /// Tokens of an answer whose limit is not set, as the engine asks for them.
 const ANSWER_TOKENS: u32 = 8_192;
@@ -19,7 +25,7 @@ impl Session {
         Usage {
             input_tokens: history.saturating_add(history / 4).saturating_add(OVERHEAD_TOKENS),
             output_tokens: u64::from(answer).saturating_add(u64::from(thinking)),
-            cached_tokens: 0,
+            ..Usage::default()
         }
     }
 }
@@ -29,12 +35,48 @@ impl Stepper<'_> {
         self.session.estimate_request()
     }
 
-    /// The fault for a request that could exceed a cap.
-    pub(super) fn cap_reached(&self) -> Option<Fault> {
+    /// Why the next request must not be made: it could exceed a cap, or its model has no price.
+    pub(super) fn cap_reached(&self) -> Option<Result<CapReached, Fault>> {
         let mut used = self.session.usage;
         used += self.turn().usage;
         let (model, spent) = (self.session.model(), &self.session.spending);
-        self.env.limits.spending.admit(model, spent, self.estimate(), used).err()
+        self.env.limits.spending.reached_cap(model, spent, self.estimate(), used).transpose()
+    }
+
+    /// Asks people to raise the cap, or ends the turn. A child session does not ask: it shares the caps of its parent.
+    pub(super) fn stop_at_cap(&mut self, reached: Result<CapReached, Fault>) {
+        let spending = &self.env.limits.spending;
+        let reached = match reached {
+            Ok(reached) => reached,
+            Err(fault) => return self.give_up(fault),
+        };
+        let is_child =
+            matches!(self.session.origin, Some(Origin::Call { .. } | Origin::Stage { .. }));
+        let (turn, raises) = (self.turn().number, self.turn().raises);
+        if spending.on_cap == OnCap::Fail || raises.is_declined || is_child {
+            return self.give_up(spending.cap_fault(reached));
+        }
+        let arguments = spending.raise_arguments(reached);
+        let id = format!("{RAISE_CAP}_{turn}_{}", raises.asked.saturating_add(1));
+        self.emit(Event::QuestionAsked {
+            question: QuestionId(format!("ask_{id}").into()),
+            call: CallId(id.into()),
+            tool: RAISE_CAP.to_owned(),
+            digest: digest(&arguments),
+            arguments,
+            repairs: Vec::new(),
+            idempotent: true,
+            reason: "the spending cap is reached".to_owned(),
+            expires_at: self.env.now.after(self.env.limits.question),
+        });
+    }
+
+    /// Raises a cap as a person allowed it, and goes on with the turn.
+    pub(super) fn raise_cap(&mut self, call: CallId, (setting, more): (String, u64), by: &str) {
+        let data = spending::raise(&setting, more, by, &self.env.limits.spending.currency);
+        self.emit(Event::Annotated { topic: spending::TOPIC.to_owned(), data: data.clone() });
+        self.end_call(call, Outcome::Done(Output { data, note: None, cut: None }));
+        self.after_calls();
     }
 
     /// Records the estimate of the request that is about to be made.
@@ -42,7 +84,7 @@ impl Stepper<'_> {
         let spending = &self.env.limits.spending;
         let model = self.session.model();
         if let Some(price) = spending.price(model).filter(|_| spending.is_active()) {
-            let reserved = price.cost(self.estimate());
+            let reserved = price.cost_max(self.estimate());
             let data = spending::reservation(model, reserved, &spending.currency);
             self.emit(Event::Annotated { topic: spending::TOPIC.to_owned(), data });
         }
@@ -53,11 +95,7 @@ impl Stepper<'_> {
     pub(super) fn settle_costs(&mut self) {
         let used = self.turn().usage;
         let priced = self.session.spending.priced;
-        let unpriced = Usage {
-            input_tokens: used.input_tokens.saturating_sub(priced.input_tokens),
-            output_tokens: used.output_tokens.saturating_sub(priced.output_tokens),
-            cached_tokens: used.cached_tokens.saturating_sub(priced.cached_tokens),
-        };
+        let unpriced = used.saturating_sub(priced);
         self.record_cost(unpriced, unpriced == Usage::default());
     }
 
@@ -73,17 +111,17 @@ impl Stepper<'_> {
 
     /// Counts the request that a restart interrupted as spent, and reserves the one that follows. Returns the fault if
     /// that one could exceed a cap.
-    pub(super) fn settle_interrupted(&mut self) -> Option<Fault> {
+    pub(super) fn settle_interrupted(&mut self) -> Option<Result<CapReached, Fault>> {
         let is_asking = matches!(self.turn().phase, Phase::AwaitingModel { .. });
         if !is_asking || self.session.spending.reserved == 0 {
             return None;
         }
         self.record_cost(Usage::default(), true);
-        let fault = self.cap_reached();
-        if fault.is_none() {
+        let reached = self.cap_reached();
+        if reached.is_none() {
             self.reserve_cost();
         }
-        fault
+        reached
     }
 
     fn record_cost(&mut self, usage: Usage, is_estimate: bool) {
@@ -97,4 +135,10 @@ impl Stepper<'_> {
         let data = spending::cost(model, cost, usage, &spending.currency, is_estimate);
         self.emit(Event::Annotated { topic: spending::TOPIC.to_owned(), data });
     }
+}
+
+/// Binds a decision to what people were shown.
+fn digest(arguments: &serde_json::Value) -> String {
+    let digest = Sha256::digest(format!("{RAISE_CAP}{arguments}"));
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }

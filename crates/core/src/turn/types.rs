@@ -11,7 +11,7 @@ use crate::{
     fault::Fault,
     gate::HoldReport,
     limits::Limits,
-    message::{Block, CallId, ModelStop, Usage},
+    message::{Block, CallId, ModelStop, ResponseInfo, Usage},
     remote::ToolRoute,
     time::Timestamp,
     tool::{Outcome, ReconcileResult, Repair},
@@ -52,6 +52,8 @@ pub enum Input {
         stop: ModelStop,
         /// Tokens of this request.
         usage: Usage,
+        /// How the service names the answer; absent if it does not say.
+        response: Option<Box<ResponseInfo>>,
     },
     /// A model request failed.
     ModelFailed {

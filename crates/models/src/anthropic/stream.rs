@@ -35,6 +35,10 @@ struct Envelope<'a> {
 /// A complete answer from a server that ignored `stream: true`.
 #[derive(Deserialize)]
 struct WholeAnswer<'a> {
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    model: Option<String>,
     #[serde(borrow, default)]
     content: Vec<&'a RawValue>,
     #[serde(default)]
@@ -89,7 +93,9 @@ impl Decode for Decoder {
             serde_json::from_str(&event.data)?;
         match kind.as_str() {
             "message_start" => {
-                self.usage.read(message.as_ref().and_then(|message| message.get("usage")));
+                let message = message.unwrap_or_default();
+                self.usage.read(message.get("usage"));
+                out.identify(message["id"].as_str(), message["model"].as_str());
             }
             "content_block_start" => {
                 let block = content_block.ok_or_else(|| missing("content_block"))?;
@@ -144,7 +150,8 @@ fn stop(reason: &str) -> ModelStop {
 impl Decoder {
     /// Decodes an answer that a gateway sent whole although streaming was requested.
     fn whole(&mut self, data: &str, out: &mut PieceBuffer) -> Result<(), DecodeError> {
-        let WholeAnswer { content, stop_reason, usage } = serde_json::from_str(data)?;
+        let WholeAnswer { id, model, content, stop_reason, usage } = serde_json::from_str(data)?;
+        out.identify(id.as_deref(), model.as_deref());
         for block in content {
             let open = OpenBlock::start(block, out)?;
             self.close(open, out);
@@ -306,6 +313,8 @@ impl TokenCounts {
                 .saturating_add(self.cache_read),
             output_tokens: self.output,
             cached_tokens: self.cache_read,
+            cache_write_tokens: self.cache_written,
+            ..Usage::default()
         }
     }
 }

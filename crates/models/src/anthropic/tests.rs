@@ -3,7 +3,7 @@
 use std::io;
 
 use budao_core::message::{
-    Block, CallId, Message, ModelRequest, ModelStop, Piece, Role, ToolUse, Usage,
+    Block, CallId, Message, ModelRequest, ModelStop, Piece, ResponseInfo, Role, ToolUse, Usage,
 };
 use serde_json::{Value, json};
 
@@ -33,17 +33,22 @@ fn end(stop: ModelStop) -> Piece {
     Piece::End { stop, usage: Usage { output_tokens: 5, ..Usage::default() } }
 }
 
+fn response(id: &str, model: &str) -> Piece {
+    Piece::Response(ResponseInfo { id: id.into(), model: model.into() })
+}
+
 #[test]
 fn streams_in_the_shape_of_the_manual_are_read() {
     // Method: streams modelled on the manual's examples, stored as files. They are written by hand, not recorded.
     let hello = decode(include_bytes!("../../tests/golden/anthropic_hello.sse"));
-    let usage = Usage { input_tokens: 25, output_tokens: 15, cached_tokens: 0 };
+    let usage = Usage { input_tokens: 25, output_tokens: 15, ..Usage::default() };
     assert_eq!(
         hello.pieces,
         [
             Piece::Text("Hello".into()),
             Piece::Text("!".into()),
             Piece::Block(Block::Text("Hello!".into())),
+            response("msg_1nZdL29xx5MUA1yADyHTEsnR8uuvGzszyY", "claude-opus-4-1-20250805"),
             Piece::End { stop: ModelStop::EndTurn, usage },
         ]
     );
@@ -53,11 +58,15 @@ fn streams_in_the_shape_of_the_manual_are_read() {
         name: "get_weather".into(),
         arguments: r#"{"location": "San Francisco, CA", "unit": "fahrenheit"}"#.into(),
     };
-    let usage = Usage { input_tokens: 472, output_tokens: 89, cached_tokens: 0 };
-    let last = &weather.pieces[weather.pieces.len() - 2..];
+    let usage = Usage { input_tokens: 472, output_tokens: 89, ..Usage::default() };
+    let last = &weather.pieces[weather.pieces.len() - 3..];
     assert_eq!(
         last,
-        [Piece::Block(Block::ToolUse(call)), Piece::End { stop: ModelStop::ToolUse, usage }]
+        [
+            Piece::Block(Block::ToolUse(call)),
+            response("msg_014p7gG3wDgGV9EUtLvnow3U", "claude-opus-4-1-20250805"),
+            Piece::End { stop: ModelStop::ToolUse, usage },
+        ]
     );
     let thinking = decode(include_bytes!("../../tests/golden/anthropic_thinking.sse"));
     let signature = "EqQBCgIYAhIM1gbcDa9GJwZA2b3hGgxBdjrkzLoky3dl1pkiMOYds5+=".to_owned();

@@ -41,6 +41,7 @@ impl Decoder {
         if !chunk.is_object() {
             return Err(DecodeError::Malformed("a chunk is not an object".into()));
         }
+        out.identify(chunk["responseId"].as_str(), chunk["modelVersion"].as_str());
         let candidate = &chunk["candidates"][0];
         for part in candidate["content"]["parts"].as_array().into_iter().flatten() {
             self.part(part, out)?;
@@ -129,6 +130,9 @@ impl Decoder {
         }
         if let Some(cached) = count("cachedContentTokenCount") {
             self.usage.cached_tokens = cached;
+        }
+        if let Some(reasoning) = count("thoughtsTokenCount") {
+            self.usage.reasoning_tokens = reasoning;
         }
     }
 }

@@ -122,7 +122,13 @@ fn thinking_counts_as_output_and_later_counts_replace_earlier_ones() {
         "thoughtsTokenCount": 4, "cachedContentTokenCount": 5}})
     };
     let decoded = decode(&[usage(1), finished("STOP"), usage(3)]);
-    let usage = Usage { input_tokens: 9, output_tokens: 7, cached_tokens: 5 };
+    let usage = Usage {
+        input_tokens: 9,
+        output_tokens: 7,
+        cached_tokens: 5,
+        reasoning_tokens: 4,
+        ..Usage::default()
+    };
     assert_eq!(decoded.pieces, [Piece::End { stop: ModelStop::EndTurn, usage }]);
 }
 

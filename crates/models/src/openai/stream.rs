@@ -166,6 +166,8 @@ impl Decoder {
     fn count(&mut self, usage: &Value) {
         let count = |names: &[&str]| names.iter().find_map(|name| number(usage.get(*name)));
         let cached = usage.pointer("/prompt_tokens_details/cached_tokens");
+        let written = usage.pointer("/prompt_tokens_details/cache_write_tokens");
+        let reasoning = usage.pointer("/completion_tokens_details/reasoning_tokens");
         self.usage = Usage {
             input_tokens: count(&["prompt_tokens", "input_tokens"])
                 .unwrap_or(self.usage.input_tokens),
@@ -174,6 +176,8 @@ impl Decoder {
             cached_tokens: number(cached)
                 .or_else(|| count(&["prompt_cache_hit_tokens"]))
                 .unwrap_or(self.usage.cached_tokens),
+            cache_write_tokens: number(written).unwrap_or(self.usage.cache_write_tokens),
+            reasoning_tokens: number(reasoning).unwrap_or(self.usage.reasoning_tokens),
         };
     }
 }
@@ -199,6 +203,8 @@ impl Decode for Decoder {
         if !chunk.is_object() {
             return Err(DecodeError::Malformed("a chunk is not an object".into()));
         }
+        let text = |key| chunk.get(key).and_then(Value::as_str);
+        out.identify(text("id"), text("model"));
         if let Some(Value::Array(choices)) = chunk.get("choices") {
             choices.iter().try_for_each(|choice| self.choice(choice, out))?;
         }

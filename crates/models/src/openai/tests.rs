@@ -135,7 +135,7 @@ fn numbers_may_be_text_and_usage_may_come_last() {
         json!({"choices": [{"delta": {"content": "a"}, "finish_reason": "stop"}]}),
         json!({"choices": [], "usage": {"prompt_tokens": "12", "completion_tokens": "3", "prompt_cache_hit_tokens": 5}}),
     ]);
-    let usage = Usage { input_tokens: 12, output_tokens: 3, cached_tokens: 5 };
+    let usage = Usage { input_tokens: 12, output_tokens: 3, cached_tokens: 5, ..Usage::default() };
     assert_eq!(ended.pieces.last(), Some(&Piece::End { stop: ModelStop::EndTurn, usage }));
 }
 

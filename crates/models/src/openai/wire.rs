@@ -22,6 +22,8 @@ struct Body<'a> {
     stream: bool,
     stream_options: StreamOptions,
     #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_cache_key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     max_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_completion_tokens: Option<u32>,
@@ -127,6 +129,10 @@ pub(super) fn body(
         model,
         stream: true,
         stream_options: StreamOptions { include_usage: true },
+        prompt_cache_key: match dialect {
+            Dialect::Official => request.cache_key.as_deref(),
+            Dialect::Compatible => None,
+        },
         max_tokens,
         max_completion_tokens,
         reasoning_effort: (no_reasoning && !tools.is_empty()).then_some("none"),

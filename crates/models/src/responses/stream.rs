@@ -55,6 +55,10 @@ impl Envelope<'_> {
 #[derive(Deserialize)]
 struct Response {
     #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    model: Option<String>,
+    #[serde(default)]
     status: Option<String>,
     #[serde(default)]
     error: Option<Value>,
@@ -210,6 +214,7 @@ impl Decoder {
             _ if self.called => ModelStop::ToolUse,
             _ => ModelStop::EndTurn,
         };
+        out.identify(response.id.as_deref(), response.model.as_deref());
         out.end(stop, response.usage.as_ref().map(usage).unwrap_or_default());
     }
 
@@ -262,6 +267,11 @@ impl Decode for Decoder {
         }
         let envelope: Envelope<'_> = serde_json::from_str(data)?;
         match envelope.kind.as_str() {
+            "response.created" => {
+                if let Ok(Response { id, model, .. }) = envelope.response() {
+                    out.identify(id.as_deref(), model.as_deref());
+                }
+            }
             "response.output_item.added" => drop(self.item(envelope.index())?),
             "response.output_item.done" => {
                 let missing = || DecodeError::Malformed("item is missing".into());
@@ -336,5 +346,7 @@ fn usage(usage: &Value) -> Usage {
         input_tokens: count("/input_tokens"),
         output_tokens: count("/output_tokens"),
         cached_tokens: count("/input_tokens_details/cached_tokens"),
+        cache_write_tokens: count("/input_tokens_details/cache_write_tokens"),
+        reasoning_tokens: count("/output_tokens_details/reasoning_tokens"),
     }
 }

@@ -73,7 +73,13 @@ fn reasoning_is_kept_whole_and_in_front_of_its_call() {
     let want = json!({"type": "reasoning", "id": "rs_0", "summary": summary, "encrypted_content": "gAAAfull"});
     assert_eq!(item, want);
     assert_eq!(*used, call("call_1", "read", r#"{"path":"a"}"#));
-    let usage = Usage { input_tokens: 90, output_tokens: 30, cached_tokens: 64 };
+    let usage = Usage {
+        input_tokens: 90,
+        output_tokens: 30,
+        cached_tokens: 64,
+        reasoning_tokens: 12,
+        ..Usage::default()
+    };
     assert_eq!(decoded.pieces.last(), Some(&Piece::End { stop: ModelStop::ToolUse, usage }));
 }
 

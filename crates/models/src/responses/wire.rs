@@ -31,6 +31,8 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     stream_options: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_cache_key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     include: Option<[&'static str; 1]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     instructions: Option<&'a str>,
@@ -98,8 +100,8 @@ enum Content<'a> {
     Parts(Vec<Value>),
 }
 
-/// Serializes the request body. The official service is asked to leave out the padding of its events; other servers
-/// may not know that option.
+/// Serializes the request body. The official service is asked to leave out the padding of its events, and gets the
+/// key of its cache; other servers may not know these options.
 pub(super) fn body(
     model: &str,
     request: &ModelRequest,
@@ -122,6 +124,7 @@ pub(super) fn body(
         stream: true,
         store: false,
         stream_options: is_official.then(|| json!({"include_obfuscation": false})),
+        prompt_cache_key: request.cache_key.as_deref().filter(|_| is_official),
         include: (reasoning != Reasoning::Unsupported).then_some(["reasoning.encrypted_content"]),
         instructions: request.system.as_deref().filter(|text| !text.trim().is_empty()),
         max_output_tokens: request.max_tokens.max(1).saturating_add(thinking),

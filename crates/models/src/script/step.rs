@@ -290,7 +290,7 @@ impl ScriptStep {
         Usage {
             input_tokens: rough_tokens(request),
             output_tokens: (written as u64).div_ceil(4),
-            cached_tokens: 0,
+            ..Usage::default()
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::support::{Signal, fault, pieces, request, world};
 use budao_core::{
     limits::Limits,
-    message::{Block, CallId, ModelStop, Piece, ToolUse, Usage},
+    message::{Block, CallId, ModelStop, Piece, ResponseInfo, ToolUse, Usage},
 };
 use budao_models::{Anthropic, Model, OpenAi, OpenAiResponses};
 use budao_testkit::{
@@ -48,6 +48,28 @@ async fn openai(reply: Reply) -> (Provider, OpenAi) {
     (provider, model.unwrap())
 }
 
+fn usage(input_tokens: u64, output_tokens: u64) -> Usage {
+    Usage { input_tokens, output_tokens, ..Usage::default() }
+}
+
+fn response(id: &str) -> Piece {
+    Piece::Response(ResponseInfo { id: id.into(), model: "m".into() })
+}
+
+#[tokio::test]
+async fn counts_that_cannot_be_true_are_not_believed() {
+    for count in [json!(u64::MAX), json!(-5), json!(1e30), json!("many"), json!({})] {
+        let body = json!({"id": "x".repeat(300), "model": "m", "choices": [{"message": {"content": "hello"},
+            "finish_reason": "stop"}], "usage": {"prompt_tokens": count, "completion_tokens": count}});
+        let (_provider, model) = openai(Reply::refuse(200, &body)).await;
+        let got = pieces(&model, request("hi")).await.unwrap();
+        let [.., named, end] = &got[..] else { panic!("{got:?}") };
+        assert_eq!(*named, response(""), "an id that is too long is left out");
+        let usage = Usage::default();
+        assert_eq!(*end, Piece::End { stop: ModelStop::EndTurn, usage }, "{count}");
+    }
+}
+
 #[tokio::test]
 async fn anthropic_streams_thought_words_and_calls() {
     let (_provider, model) = anthropic(Reply::events(sse::anthropic(&sayings()))).await;
@@ -61,7 +83,8 @@ async fn anthropic_streams_thought_words_and_calls() {
     want.push(Piece::Block(Block::Text("I will read it.".into())));
     want.push(call("toolu_1", "fs_read", r#"{"path":"README.md"}"#));
     want.push(call("toolu_2", "fs_glob", r#"{"pattern":"不倒*"}"#));
-    let usage = Usage { input_tokens: 135, output_tokens: 15, cached_tokens: 100 };
+    let usage = Usage { cache_write_tokens: 10, cached_tokens: 100, ..usage(135, 15) };
+    want.push(response("msg_1"));
     want.push(Piece::End { stop: ModelStop::ToolUse, usage });
     assert_eq!(got, want);
 }
@@ -76,7 +99,8 @@ async fn openai_streams_thought_words_and_calls() {
     want.push(Piece::Block(Block::Text("I will read it.".into())));
     want.push(call("toolu_1", "fs_read", r#"{"path":"README.md"}"#));
     want.push(call("toolu_2", "fs_glob", r#"{"pattern":"不倒*"}"#));
-    let usage = Usage { input_tokens: 12, output_tokens: 7, cached_tokens: 4 };
+    let usage = Usage { cached_tokens: 4, ..usage(12, 7) };
+    want.push(response("chatcmpl-1"));
     want.push(Piece::End { stop: ModelStop::ToolUse, usage });
     assert_eq!(got, want);
 }
@@ -98,7 +122,8 @@ async fn responses_streams_thought_words_and_calls() {
     want.push(Piece::Block(Block::Text("I will read it.".into())));
     want.push(call("toolu_1", "fs_read", r#"{"path":"README.md"}"#));
     want.push(call("toolu_2", "fs_glob", r#"{"pattern":"不倒*"}"#));
-    let usage = Usage { input_tokens: 90, output_tokens: 30, cached_tokens: 64 };
+    let usage = Usage { cached_tokens: 64, reasoning_tokens: 12, ..usage(90, 30) };
+    want.push(response("resp_1"));
     want.push(Piece::End { stop: ModelStop::ToolUse, usage });
     assert_eq!(got, want);
     let asked = &provider.asked()[0];
@@ -115,7 +140,7 @@ async fn a_server_that_does_not_stream_is_read_all_the_same() {
     let mut want = texts(&["hello"]);
     want.push(Piece::Block(Block::Text("hello".into())));
     want.push(call("a", "t", "{}"));
-    let usage = Usage { input_tokens: 1, output_tokens: 2, cached_tokens: 0 };
+    let usage = Usage { input_tokens: 1, output_tokens: 2, ..Usage::default() };
     want.push(Piece::End { stop: ModelStop::ToolUse, usage });
     assert_eq!(pieces(&model, request("hi")).await.unwrap(), want);
 }
@@ -129,7 +154,7 @@ async fn a_gateway_that_does_not_stream_the_messages_api_is_read_all_the_same() 
     ], "usage": {"input_tokens": 1, "output_tokens": 2}});
     let (_provider, model) = anthropic(Reply::refuse(200, &body)).await;
     let thought = Block::Thinking { text: "Hm.".into(), signature: Some("s/+=".into()) };
-    let usage = Usage { input_tokens: 1, output_tokens: 2, cached_tokens: 0 };
+    let usage = Usage { input_tokens: 1, output_tokens: 2, ..Usage::default() };
     let want = [
         Piece::Thought("Hm.".into()),
         Piece::Block(thought),

@@ -99,6 +99,7 @@ fn conversation() -> ModelRequest {
             tool("fs_glob", &json!({"pattern": {"type": "string"}})),
         ]),
         thinking_tokens: Some(2048),
+        cache_key: None,
         ..request("")
     }
 }

@@ -126,6 +126,7 @@ pub(crate) fn request(text: &str) -> ModelRequest {
         answer: None,
         max_tokens: 1024,
         thinking_tokens: None,
+        cache_key: None,
         trace: Trace::from_random(0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736),
         span: SpanId::NONE,
     }

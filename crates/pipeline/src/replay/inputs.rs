@@ -65,7 +65,9 @@ pub(super) fn candidates(session: &Session, rest: &[Record]) -> Vec<Input> {
             let turn = if first.turn == turn { turn } else { 0 };
             vec![TurnInput::RecordOnly { turn, event: first.event.clone() }.into()]
         }
-        Event::Annotated { topic, .. } if topic != spending::TOPIC => {
+        Event::Annotated { topic, data }
+            if topic != spending::TOPIC || data.get("child").is_some() =>
+        {
             let turn = if first.turn == turn { turn } else { 0 };
             vec![TurnInput::RecordOnly { turn, event: first.event.clone() }.into()]
         }
@@ -231,7 +233,7 @@ impl GroupReader<'_> {
         let turn = self.turn;
         for event in self.events() {
             match event.clone() {
-                Event::ModelAnswered { content, stop, usage, .. } => {
+                Event::ModelAnswered { content, stop, usage, response, .. } => {
                     inputs.push(TurnInput::ModelAnswered {
                         turn,
                         step,
@@ -239,6 +241,7 @@ impl GroupReader<'_> {
                         content,
                         stop,
                         usage,
+                        response,
                     });
                 }
                 Event::FaultRaised { fault, scope } if scope.call.is_none() => {

@@ -185,7 +185,7 @@ impl Play {
     }
 
     pub(crate) fn end(&mut self, job: &StageJob, end: TaskEnd) -> Vec<&'static str> {
-        let usage = Usage { input_tokens: 10, output_tokens: 5, cached_tokens: 0 };
+        let usage = Usage { input_tokens: 10, output_tokens: 5, ..Usage::default() };
         let turn = self.session.turns;
         self.input(Input::StageEnded { turn, job: job.clone(), end, usage })
     }
@@ -300,6 +300,7 @@ pub(crate) fn answer_model(play: &mut Play, text: &str) -> Vec<&'static str> {
         content,
         stop,
         usage: Usage::default(),
+        response: None,
     })
 }
 

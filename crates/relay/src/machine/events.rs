@@ -283,7 +283,7 @@ impl RelayStepper<'_> {
         };
         let usage = self.run().usage.take().unwrap_or_default();
         self.record_recovery(partial);
-        self.emit(Event::ModelAnswered { step, content, stop, usage });
+        self.emit(Event::ModelAnswered { step, content, stop, usage, response: None });
     }
 
     /// Records that an attempt succeeded after failed ones.

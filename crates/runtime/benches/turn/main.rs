@@ -54,7 +54,7 @@ impl Model for Fake {
         let called = request.messages.last().is_some_and(|message| {
             message.content.iter().any(|block| matches!(block, Block::ToolResult { .. }))
         });
-        let usage = Usage { input_tokens: 10, output_tokens: 5, cached_tokens: 0 };
+        let usage = Usage { input_tokens: 10, output_tokens: 5, ..Usage::default() };
         let pieces = if called {
             vec![
                 Piece::Text("5".into()),

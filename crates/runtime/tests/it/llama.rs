@@ -114,6 +114,7 @@ fn request(text: &str, max_tokens: u32) -> ModelRequest {
         answer: None,
         max_tokens,
         thinking_tokens: None,
+        cache_key: None,
         trace: Trace::NONE,
         span: SpanId::NONE,
     }

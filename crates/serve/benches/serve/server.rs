@@ -70,7 +70,7 @@ impl Model for Flood {
         let count: usize = last_message.unwrap_or(1);
         let piece = "x".repeat(PIECE);
         let whole = Piece::Block(Block::Text(piece.repeat(count)));
-        let usage = Usage { input_tokens: 10, output_tokens: 10, cached_tokens: 0 };
+        let usage = Usage { input_tokens: 10, output_tokens: 10, ..Usage::default() };
         let end = [whole, Piece::End { stop: ModelStop::EndTurn, usage }];
         let pieces = stream::iter((0..count).map(move |_| Piece::Text(piece.clone())));
         Ok(Box::pin(pieces.chain(stream::iter(end)).map(Ok)))

@@ -536,5 +536,7 @@ fn usage_of(usage: Usage) -> Value {
         "outputTokens": usage.output_tokens,
         "totalTokens": total,
         "cachedInputTokens": usage.cached_tokens,
+        "cacheWriteInputTokens": usage.cache_write_tokens,
+        "reasoningTokens": usage.reasoning_tokens,
     }])
 }

@@ -123,7 +123,13 @@ impl Session {
             })
         }));
         let stop = if is_last { ModelStop::EndTurn } else { ModelStop::ToolUse };
-        self.push(Event::ModelAnswered { step, content, stop, usage: Usage::default() });
+        self.push(Event::ModelAnswered {
+            step,
+            content,
+            stop,
+            usage: Usage::default(),
+            response: None,
+        });
         self.run_calls(&calls);
         false
     }
@@ -240,7 +246,7 @@ fn turn_ended(stop: StopReason, fault: Option<Fault>, steps: u32) -> Event {
         stop,
         fault,
         steps,
-        usage: Usage { input_tokens: 9, output_tokens: 4, cached_tokens: 0 },
+        usage: Usage { input_tokens: 9, output_tokens: 4, ..Usage::default() },
     }
 }
 

@@ -7,6 +7,7 @@ use budao_core::{
     event::{Decision, QuestionId, QuestionPurpose, Scope, SessionId, Settlement, Stage, TaskId},
     fault::{render, text},
     message::CallId,
+    spending::RAISE_CAP,
     texts::FluentValue,
     tool::{Outcome, Repair},
 };
@@ -289,10 +290,17 @@ impl QuestionFrame<'_> {
     }
 
     fn about_call(&self, frame: Frame, lang: Lang) -> Frame {
-        let args = [("tool", brief(self.tool).into())];
+        let text = |key: &str| self.arguments[key].as_str().unwrap_or_default().to_owned();
+        let (id, args) = match self.tool {
+            RAISE_CAP => (
+                "confirm-raise-cap",
+                ["setting", "spent", "cap", "more"].map(|key| (key, text(key).into())).to_vec(),
+            ),
+            tool => ("confirm-call", vec![("tool", brief(tool).into())]),
+        };
         frame
-            .text(translate_with("confirm-call", &args, Lang::En))
-            .show(translate_with("confirm-call", &args, lang))
+            .text(translate_with(id, &args, Lang::En))
+            .show(translate_with(id, &args, lang))
             .with("scope", "tool")
             .with("tool_name", self.tool)
             .with("tool_args", self.arguments.clone())

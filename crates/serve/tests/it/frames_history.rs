@@ -61,12 +61,18 @@ impl RecordWriter {
 
     fn answer(&mut self, step: u32, text: &str) {
         let content = vec![Block::Text(text.to_owned())];
-        let usage = Usage { input_tokens: 120, output_tokens: 18, cached_tokens: 0 };
-        self.put(Event::ModelAnswered { step, content, stop: ModelStop::EndTurn, usage });
+        let usage = Usage { input_tokens: 120, output_tokens: 18, ..Usage::default() };
+        self.put(Event::ModelAnswered {
+            step,
+            content,
+            stop: ModelStop::EndTurn,
+            usage,
+            response: None,
+        });
     }
 
     fn end(&mut self, stop: StopReason, fault: Option<Fault>) {
-        let usage = Usage { input_tokens: 240, output_tokens: 42, cached_tokens: 0 };
+        let usage = Usage { input_tokens: 240, output_tokens: 42, ..Usage::default() };
         self.put(Event::TurnEnded { stop, fault, steps: 2, usage });
     }
 
@@ -182,7 +188,8 @@ fn calls(writer: &mut RecordWriter) {
             tool_use("call_2_1_2", "fs_read", r#"{"file":"notes.txt"}"#),
         ],
         stop: ModelStop::ToolUse,
-        usage: Usage { input_tokens: 120, output_tokens: 24, cached_tokens: 0 },
+        usage: Usage { input_tokens: 120, output_tokens: 24, ..Usage::default() },
+        response: None,
     });
     asked_about(writer);
     let mismatch = Mismatch {
@@ -265,7 +272,7 @@ fn compacted(writer: &mut RecordWriter) {
             by_model: true,
             tokens_before: 190_000,
             tokens_after: 900,
-            usage: Usage { input_tokens: 190_000, output_tokens: 600, cached_tokens: 0 },
+            usage: Usage { input_tokens: 190_000, output_tokens: 600, ..Usage::default() },
         })
     };
     writer.put(shortened());
@@ -284,7 +291,13 @@ fn compacted(writer: &mut RecordWriter) {
     writer.put(shortened());
     let content = vec![Block::Text("I would rather not say.".to_owned())];
     let usage = Usage::default();
-    writer.put(Event::ModelAnswered { step: 1, content, stop: ModelStop::Refusal, usage });
+    writer.put(Event::ModelAnswered {
+        step: 1,
+        content,
+        stop: ModelStop::Refusal,
+        usage,
+        response: None,
+    });
     let fault = Fault::new(Kind::ModelRefused, Operation::ModelRequest).with(Fact::Model, "demo");
     writer.end(StopReason::Refusal, Some(fault));
 }
@@ -319,7 +332,7 @@ fn interruptions(writer: &mut RecordWriter) {
     writer.put(Event::QuestionExpired { question, call: call("call_5_1_2") });
     let (child, by) = (CHILD, Some(call("call_5_1_3")));
     writer.put(Event::ChildOpened(ChildLink { child, call: by.clone(), stage: None, task: None }));
-    let usage = Usage { input_tokens: 50, output_tokens: 7, cached_tokens: 0 };
+    let usage = Usage { input_tokens: 50, output_tokens: 7, ..Usage::default() };
     writer.put(Event::ChildEnded { child, call: by, stage: None, task: None, usage });
     let (operation, of_turn) = (Operation::ToolCall, 4);
     writer.put(Event::LateArrivalDropped { operation, of_turn, call: None });

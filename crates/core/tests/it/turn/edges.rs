@@ -86,7 +86,7 @@ fn what_a_provider_counted_is_believed_and_a_provider_that_counts_nothing_is_not
     let Some(Work::Model { turn, step, attempt }) = play.due().first().cloned() else { panic!() };
     let (content, usage) = (vec![Block::Text("done".into())], Usage::default());
     let stop = budao_core::message::ModelStop::EndTurn;
-    play.input(Input::ModelAnswered { turn, step, attempt, content, stop, usage });
+    play.input(Input::ModelAnswered { turn, step, attempt, content, stop, usage, response: None });
     assert!(play.session.tokens > 15 && before > 0, "estimated: {}", play.session.tokens);
 }
 

@@ -42,6 +42,7 @@ fn asked_for_a_call() -> Vec<Event> {
             content: vec![Block::ToolUse(call)],
             stop: ModelStop::ToolUse,
             usage: Usage::default(),
+            response: None,
         },
     ]
 }

@@ -158,8 +158,16 @@ impl Play {
 
     pub(crate) fn answer(&mut self, content: Vec<Block>, stop: ModelStop) -> Vec<&'static str> {
         let (turn, step, attempt) = self.asking();
-        let usage = Usage { input_tokens: 10, output_tokens: 5, cached_tokens: 0 };
-        self.input(Input::ModelAnswered { turn, step, attempt, content, stop, usage })
+        let usage = Usage { input_tokens: 10, output_tokens: 5, ..Usage::default() };
+        self.input(Input::ModelAnswered {
+            turn,
+            step,
+            attempt,
+            content,
+            stop,
+            usage,
+            response: None,
+        })
     }
 
     pub(crate) fn answer_text(&mut self, text: &str) -> Vec<&'static str> {

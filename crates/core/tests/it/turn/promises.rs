@@ -164,6 +164,7 @@ fn what_arrives_late_never_touches_another_turn() {
         content: vec![Block::Text("stale".into())],
         stop: ModelStop::EndTurn,
         usage: Default::default(),
+        response: None,
     };
     assert_eq!(play.input(late), ["late_arrival_dropped"]);
     let text = "stale".to_owned();
@@ -376,7 +377,7 @@ fn history_that_is_too_long_is_compacted_once_a_step() {
         summary: "earlier: one, 1".into(),
         by_model: false,
         tokens_after: 10,
-        usage: Usage { input_tokens: 7, output_tokens: 2, cached_tokens: 0 },
+        usage: Usage { input_tokens: 7, output_tokens: 2, ..Usage::default() },
     });
     assert_eq!(names, ["history_compacted"]);
     let usage = play.session.turn.as_ref().unwrap().usage;

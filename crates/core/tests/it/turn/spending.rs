@@ -2,10 +2,11 @@
 
 use budao_core::{
     Kind,
-    event::{Event, SessionId, StopReason},
+    event::{CommandBody, Decision, Event, QuestionId, SessionId, StopReason},
     fault::{Fact, Fault, Operation},
     message::{Block, ModelStop, Usage},
-    spending::{Amount, Price, SpendingConfig, TOPIC},
+    session::CallState,
+    spending::{Amount, OnCap, Price, SpendingConfig, TOPIC},
     turn::{Input, Work},
 };
 use proptest::prelude::*;
@@ -14,7 +15,7 @@ use serde_json::Value;
 use crate::turn::play::{Play, done};
 
 /// One millionth of the currency for each token that is read, ten for each that is written.
-const PRICE: Price = Price { input: 1.0, cached_input: None, output: 10.0 };
+const PRICE: Price = Price { input: 1.0, output: 10.0, ..Price::FREE };
 
 fn play(turn: Option<f64>, session: Option<f64>) -> Play {
     let mut play = Play::new();
@@ -29,14 +30,22 @@ fn play(turn: Option<f64>, session: Option<f64>) -> Play {
 }
 
 fn tokens(input_tokens: u64, output_tokens: u64) -> Usage {
-    Usage { input_tokens, output_tokens, cached_tokens: 0 }
+    Usage { input_tokens, output_tokens, ..Usage::default() }
 }
 
 impl Play {
     fn answer_with(&mut self, usage: Usage) -> Vec<&'static str> {
         let (turn, step, attempt) = self.asking();
         let (content, stop) = (vec![Block::Text("so".into())], ModelStop::EndTurn);
-        self.input(Input::ModelAnswered { turn, step, attempt, content, stop, usage })
+        self.input(Input::ModelAnswered {
+            turn,
+            step,
+            attempt,
+            content,
+            stop,
+            usage,
+            response: None,
+        })
     }
 
     /// The annotations about money, oldest first.
@@ -107,6 +116,7 @@ fn a_turn_ends_before_the_request_that_could_exceed_its_cap() {
         content,
         stop: ModelStop::ToolUse,
         usage,
+        response: None,
     });
     let [Work::Check { calls, .. }] = &play.due()[..] else { panic!("a check is due") };
     let calls = calls.clone();
@@ -163,6 +173,85 @@ fn what_child_sessions_use_counts() {
     play.input(Input::RecordOnly { turn: play.turn(), event: ended });
     play.answer_with(tokens(5, 0));
     assert_eq!(play.session.spending.session, 10_005);
+}
+
+#[test]
+fn a_child_session_costs_what_its_own_model_costs() {
+    let mut play = play(None, Some(1.0));
+    play.say("hi");
+    let child = SessionId(uuid::Uuid::from_u128(7));
+    let usage = tokens(0, 1_000);
+    let data = budao_core::spending::child_cost(child, 3, usage, "USD");
+    let cost = Event::Annotated { topic: TOPIC.to_owned(), data };
+    play.input(Input::RecordOnly { turn: play.turn(), event: cost });
+    let ended = Event::ChildEnded { child, call: None, stage: None, task: None, usage };
+    play.input(Input::RecordOnly { turn: play.turn(), event: ended });
+    play.answer_with(tokens(5, 0));
+    assert_eq!(play.session.spending.session, 8);
+    assert_eq!(play.session.spending.children.tokens, 1_000);
+}
+
+/// Asks twice with a cap that has room for one request; returns the open question.
+fn asked_at_the_cap() -> (Play, QuestionId) {
+    let mut play = play(None, Some(0.1));
+    play.limits.spending.on_cap = OnCap::Ask;
+    play.say("hi");
+    play.answer_with(tokens(0, 5_000));
+    let names = play.say("more");
+    assert_eq!(names.last(), Some(&"question_asked"), "{names:?}");
+    let turn = play.session.turn.clone().unwrap();
+    assert!(turn.is_waiting_for_person());
+    let [call] = &turn.calls[..] else { panic!("one question: {:?}", turn.calls) };
+    let CallState::AwaitingDecision { question, arguments, .. } = &call.state else {
+        panic!("{call:?}")
+    };
+    assert_eq!(arguments["setting"], "models.spending.session");
+    assert_eq!(arguments["spent"], "0.05 USD");
+    let question = question.clone();
+    (play, question)
+}
+
+fn decide(question: &QuestionId, decision: Decision, arguments: Option<Value>) -> CommandBody {
+    CommandBody::Decide {
+        question: question.clone(),
+        decision,
+        note: None,
+        arguments,
+        digest: None,
+    }
+}
+
+#[test]
+fn a_person_raises_the_cap_and_the_turn_goes_on() {
+    let (mut play, question) = asked_at_the_cap();
+    play.kill();
+    let few = serde_json::json!({"setting": "models.spending.session", "more": "0"});
+    play.command(decide(&question, Decision::Allow, Some(few)));
+    assert!(play.session.turn.as_ref().unwrap().is_waiting_for_person(), "0 is refused");
+    play.command(decide(&question, Decision::Allow, None));
+    play.asking();
+    assert_eq!(play.session.spending.raised.cost, 100_000);
+    let raised = play.money().into_iter().find(|data| data.get("raised").is_some()).unwrap();
+    assert_eq!(raised["setting"], "session");
+    play.answer_with(tokens(0, 100));
+    assert_eq!(play.session.last.as_ref().unwrap().stop, StopReason::EndTurn);
+    assert_eq!(play.replayed(), play.session);
+}
+
+#[test]
+fn a_turn_ends_at_the_cap_if_people_decline_cancel_or_stay_away() {
+    let (mut play, question) = asked_at_the_cap();
+    play.command(decide(&question, Decision::Deny, None));
+    assert_eq!(play.ending_fault().kind(), Kind::SpendingCapReached);
+    let (mut play, _) = asked_at_the_cap();
+    play.cancel();
+    assert_eq!(play.session.last.as_ref().unwrap().stop, StopReason::Cancelled);
+    let (mut play, _) = asked_at_the_cap();
+    play.now = play.now.after(play.limits.question);
+    play.input(Input::TimerFired { turn: play.turn() });
+    assert_eq!(play.ending_fault().kind(), Kind::SpendingCapReached);
+    let history = play.session.history.len();
+    assert_eq!(history, 3, "a question to people is no call of the model");
 }
 
 #[test]

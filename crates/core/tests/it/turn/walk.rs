@@ -110,8 +110,8 @@ fn perform(play: &mut Play, work: Work, how: u8) {
             }
             _ => {
                 let (content, stop) = answer(how / 4);
-                let usage = Usage { input_tokens: 3, output_tokens: 4, cached_tokens: 0 };
-                Input::ModelAnswered { turn, step, attempt, content, stop, usage }
+                let usage = Usage { input_tokens: 3, output_tokens: 4, ..Usage::default() };
+                Input::ModelAnswered { turn, step, attempt, content, stop, usage, response: None }
             }
         },
         Work::Check { turn, calls } => {
@@ -211,7 +211,15 @@ fn settle(play: &mut Play) {
             Some(Work::Model { turn, step, attempt }) => {
                 let content = vec![Block::Text("done".into())];
                 let (stop, usage) = (ModelStop::EndTurn, Usage::default());
-                play.input(Input::ModelAnswered { turn, step, attempt, content, stop, usage });
+                play.input(Input::ModelAnswered {
+                    turn,
+                    step,
+                    attempt,
+                    content,
+                    stop,
+                    usage,
+                    response: None,
+                });
             }
             Some(Work::Check { turn, calls }) => {
                 let verdicts = calls.into_iter().map(|call| (call, run(false))).collect();

@@ -1,0 +1,91 @@
+//! What a request and a delta cost in each wire format.
+//!
+//! The bars: a request from a history of 1 000 messages in 20 µs, because a history only grows; a delta in 1 µs. A
+//! provider builds each request anew, so the first bar shows how far that is from an incremental one.
+
+use std::sync::Arc;
+
+use budao_core::{
+    message::{Block, CallId, Message, ModelRequest, Role, ToolUse},
+    trace::{SpanId, Trace},
+};
+use budao_models::probe::Wire;
+use budao_testkit::{
+    bench::{Suite, Unit},
+    sse::{self, ModelOutput},
+};
+
+const MESSAGES: usize = 1_000;
+const DELTAS: u32 = 1_000;
+
+/// Questions, calls, results and answers in turn.
+fn history() -> Vec<Message> {
+    let message = |index: usize| match index % 4 {
+        0 => Message::user(format!("Question {index}: what does the file say about {index}?")),
+        1 => Message {
+            role: Role::Assistant,
+            content: vec![Block::ToolUse(ToolUse {
+                id: CallId::from(format!("call_{index}").as_str()),
+                name: "fs_read".into(),
+                arguments: format!(r#"{{"path":"notes/{index}.md"}}"#),
+            })],
+        },
+        2 => Message {
+            role: Role::User,
+            content: vec![Block::ToolResult {
+                call: CallId::from(format!("call_{}", index - 1).as_str()),
+                is_error: false,
+                content: format!(r#"{{"ok":true,"data":"{}"}}"#, "a line of text; ".repeat(20)),
+            }],
+        },
+        _ => Message::assistant("It says what you expected, and a little more than that."),
+    };
+    (0..MESSAGES).map(message).chain([Message::user("And now?")]).collect()
+}
+
+fn request() -> ModelRequest {
+    ModelRequest {
+        model: "m".into(),
+        system: Some("Be brief.".into()),
+        messages: Arc::new(history()),
+        tools: Arc::new([]),
+        answer: None,
+        max_tokens: 1_000,
+        thinking_tokens: None,
+        cache_key: Some("session".into()),
+        trace: Trace::NONE,
+        span: SpanId::NONE,
+    }
+}
+
+/// An answer of many deltas, as the service sends it.
+fn answer(wire: Wire) -> Vec<u8> {
+    let text = [ModelOutput::text(&"word ".repeat(DELTAS as usize))];
+    let events = match wire {
+        Wire::Anthropic => sse::anthropic(&text),
+        Wire::Chat => sse::openai(&text),
+        Wire::Responses => sse::responses(&text),
+        Wire::Gemini => sse::gemini(&text),
+    };
+    events.concat().into_bytes()
+}
+
+fn main() {
+    let request = request();
+    let bodies = Wire::ALL.map(|wire| wire.request_body(&request).len());
+    eprintln!("bytes of a request: {bodies:?}, in the order of {:?}", Wire::ALL);
+    let answers = Wire::ALL.map(|wire| (wire, answer(wire)));
+    let mut suite = Suite::from_args(15);
+    for wire in Wire::ALL {
+        let name = format!("models/request_{wire:?}").to_lowercase();
+        suite.case(&name, Unit::MicrosCpu, Some(20.0), || wire.request_body(&request));
+    }
+    for (wire, bytes) in &answers {
+        let name = format!("models/thousand_deltas_{wire:?}").to_lowercase();
+        // A thousand deltas in a thousand microseconds.
+        suite.case(&name, Unit::MicrosCpu, Some(1_000.0), || {
+            wire.answer_blocks(bytes.clone(), 3).expect("a whole answer")
+        });
+    }
+    suite.run();
+}
