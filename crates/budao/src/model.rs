@@ -112,3 +112,10 @@ pub use budao_core::message::ModelStop;
 /// ```
 #[doc(inline)]
 pub use budao_core::message::Usage;
+
+/// ```
+/// let response = budao::ResponseInfo { id: "resp_1".into(), ..Default::default() };
+/// assert!(!response.is_empty());
+/// ```
+#[doc(inline)]
+pub use budao_core::message::ResponseInfo;

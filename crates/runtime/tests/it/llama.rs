@@ -131,6 +131,7 @@ async fn answer(
         match piece? {
             Piece::Text(text) => words.push(text),
             Piece::Block(_) => blocks += 1,
+            Piece::Response(_) => {}
             Piece::End { stop, usage } => end = Some((stop, usage)),
             other => panic!("{other:?}"),
         }

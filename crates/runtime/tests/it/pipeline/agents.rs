@@ -5,6 +5,9 @@ use std::{sync::atomic::Ordering, time::Duration};
 use budao_core::{
     Kind,
     event::{Answer, ChildLink, CommandBody, Event, Origin, SessionId, StopReason},
+    fault::Fact,
+    message::Usage,
+    spending::{Amount, Price},
     tool::{Mode, Outcome},
 };
 use budao_models::script::{Script, ScriptStep};
@@ -258,4 +261,49 @@ async fn a_tool_that_talks_to_its_own_session_ends_at_its_deadline_and_is_answer
     }
     assert_eq!(stage.state().await.last_text().as_deref(), Some("to myself"));
     stage.nothing_runs().await;
+}
+
+/// Sub-agents on a model of their own, which costs ten times as much, under a cap of the session.
+fn capped(cap: f64) -> Setup {
+    let mut setup = agents();
+    setup.sub_agents = Some(SubAgents { model: Some("c".into()), ..SubAgents::default() });
+    setup.settings.model = "p".into();
+    setup.settings.max_answer_tokens = Some(1_000);
+    let price = |output| Price { output, ..Price::FREE };
+    setup.limits.spending.prices =
+        [("p".to_owned(), price(1.0)), ("c".to_owned(), price(10.0))].into();
+    setup.limits.spending.session = Some(Amount::Number(cap));
+    setup
+}
+
+/// Goal: sub-agents that work at the same time share the cap of their session, before any of them has an answer.
+/// Method: the cap has room for the parent's request (0.001) and two of theirs (0.01 each); none is answered.
+#[tokio::test(start_paused = true)]
+async fn sub_agents_share_the_cap_of_their_session_while_they_work() {
+    let hangs = Script::new().step(ScriptStep::new().text("hm").pause(HOUR * 100)).forever();
+    let three = Script::new().calls([1, 2, 3].map(|_| (TASK_RUN, run("work")))).say("done");
+    let stage = capped(0.025).part("go", three).part("work", hangs).open().await;
+    stage.say("go").await;
+    let outcome = outcome(&stage).await;
+    let fault = outcome.fault().unwrap();
+    assert_eq!(fault.kind(), Kind::SpendingCapReached, "{fault:?}");
+    assert_eq!(fault.detail().text(Fact::ConfigKey), Some("models.spending.session"));
+    stage.accepted(CommandBody::Cancel { reason: None }).await;
+    stage.until("turn_ended").await;
+    assert_eq!(stage.cast.asked("work"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_sub_agent_spends_has_the_price_of_its_own_model() {
+    let used = |output_tokens| Usage { input_tokens: 1, output_tokens, ..Usage::default() };
+    let step = |text: &str, tokens| ScriptStep::new().text(text).usage(used(tokens));
+    let go = ScriptStep::new().call(TASK_RUN, &run("work")).usage(used(3));
+    let go = Script::new().step(go).step(step("parent done", 5));
+    let work = Script::new().step(step("three", 100));
+    let stage = capped(1.0).part("go", go).part("work", work).open().await;
+    stage.runtime.run(stage.session, "go").await.unwrap();
+    let spent = stage.state().await.spending;
+    assert_eq!((spent.children.cost, spent.session), (1_000, 3 + 1_000 + 5));
+    let child = stage.children().await[0];
+    assert_eq!(stage.runtime.state(child).await.unwrap().spending.session, 1_000);
 }
