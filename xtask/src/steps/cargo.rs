@@ -154,7 +154,8 @@ pub(super) fn llama(run: &StepContext) -> Result<StepResult> {
 pub(super) fn phoenix(run: &StepContext) -> Result<StepResult> {
     peers::ensure("phoenix")?;
     let mut cargo = process::cargo(&run.root);
-    cargo.args(["test", "--locked", "-p", "budao-cli", "--test", "phoenix", "--", "--nocapture"]);
+    cargo.args(["test", "--locked", "-p", "budao-cli", "--test", "it", "phoenix::"]);
+    cargo.args(["--", "--nocapture"]);
     cargo.env("BUDAO_FULL", "1").env("BUDAO_PEERS", peers::dir()?);
     process::run(&mut cargo, run.deadline)?;
     Ok(StepResult::Passed(String::new()))

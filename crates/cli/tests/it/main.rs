@@ -25,6 +25,7 @@ mod mcp;
 mod mcp_doubts;
 mod mcp_questions;
 mod mcp_tasks;
+mod phoenix;
 mod relay;
 mod remote;
 mod retry;

@@ -264,12 +264,7 @@ impl Turn {
                     expires_at: *expires_at,
                 };
                 if tool == RAISE_CAP {
-                    self.raises.asked = self.raises.asked.saturating_add(1);
-                    self.phase = Phase::Calling;
-                    let (id, tool) = (call.clone(), tool.clone());
-                    let (written, state) =
-                        (arguments.to_string(), CallState::Requested { approved: None });
-                    self.calls = vec![Call { id, tool, written, state, remote: None }];
+                    self.begin_raise(call, arguments);
                 }
                 self.with_call(call, |call| call.state = asked);
             }
@@ -306,6 +301,20 @@ impl Turn {
             }
             _ => {}
         }
+    }
+
+    /// Puts the question about a cap in place of the calls of the last step, which have all ended.
+    fn begin_raise(&mut self, call: &CallId, arguments: &serde_json::Value) {
+        self.raises.asked = self.raises.asked.saturating_add(1);
+        self.phase = Phase::Calling;
+        self.calls = vec![Call {
+            id: call.clone(),
+            tool: RAISE_CAP.to_owned(),
+            written: arguments.to_string(),
+            state: CallState::Requested { approved: None },
+            remote: None,
+            questions: Vec::new(),
+        }];
     }
 
     pub(super) fn note_failure(&mut self, fault: &Fault, at: Timestamp) {

@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 
 use super::{CallId, Event, Fault, Phase, QuestionId, Session, Stepper, Usage};
 use crate::{
-    event::{Origin, Thinking},
+    event::{Origin, QuestionPurpose, Thinking},
     spending::{self, CapReached, OnCap, RAISE_CAP},
     tool::{Outcome, Output},
 };
@@ -67,6 +67,7 @@ impl Stepper<'_> {
             repairs: Vec::new(),
             idempotent: true,
             reason: "the spending cap is reached".to_owned(),
+            purpose: QuestionPurpose::Permission,
             expires_at: self.env.now.after(self.env.limits.question),
         });
     }

@@ -3,8 +3,6 @@
 //! `cargo xtask test --only phoenix` fetches it (850 MB) and runs this, as `--full` does. Where it is missing in
 //! another run the test says so and passes.
 
-#![allow(clippy::unwrap_used, reason = "a test that unwraps fails where it should")]
-
 use std::{
     io::{Read as _, Write as _},
     net::{TcpListener, TcpStream},
