@@ -38,7 +38,11 @@ pub(crate) async fn run(
         () = cancel.cancelled() => child::stop(&work_context.runtime, child.id).await,
         worked = answered(&work_context, &child) => worked,
     };
-    let ChildResult { end, usage } = worked?;
+    let worked = worked?;
+    if let Some(event) = worked.cost_record(&work_context.runtime, child.id) {
+        work_context.report(Input::RecordOnly { turn, event }).await;
+    }
+    let ChildResult { end, usage, .. } = worked;
     let ended =
         Event::ChildEnded { child: child.id, call: Some(call), stage: None, task: None, usage };
     work_context.report(Input::RecordOnly { turn, event: ended }).await;
@@ -75,6 +79,7 @@ async fn child_of(
     let mut settings = child::settings(&session.settings, wanted);
     let asked = request.max_tokens;
     settings.max_answer_tokens = [settings.max_answer_tokens, asked].into_iter().flatten().min();
+    child::share_caps(&mut settings, &work_context.shared.limits, parent, session.turns);
     Ok(Child {
         id: child::id(parent, &["sample", &call.0, &request.place, &request.prompt]),
         settings,
