@@ -386,6 +386,7 @@ pub(crate) static STEPS: &[Step] = &[
         budget: minutes(20),
         when: StepScope::Full,
         needs: &[Need::Tool("python3")],
+        inputs: PROGRAMS,
         run: cargo::phoenix,
     },
     Step {

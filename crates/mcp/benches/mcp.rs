@@ -30,6 +30,7 @@ fn main() {
     let many = open(&runtime, [fake("fake", &["--more", &TOOLS.to_string()])]);
     let toolbox = many.offer(&Toolbox::builder().build()).expect("the tools are usable");
     let limits = Limits::default();
+    let base = Toolbox::builder().build();
     let mut suite = Suite::from_args(15);
     suite.case("mcp/call over stdio", Unit::MicrosCpu, Some(120.0), || {
         let call = toolbox.check_value("mcp__fake__echo", json!({ "text": "hello" }), &limits);
@@ -37,7 +38,6 @@ fn main() {
         assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
     });
     suite.case("mcp/500 tools of a request", Unit::MicrosCpu, Some(50.0), || toolbox.specs().len());
-    let base = Toolbox::builder().build();
     suite.case("mcp/500 tools after a change", Unit::MicrosCpu, None, || many.add_to(&base));
     suite.run();
     runtime.block_on(many.shutdown());

@@ -76,7 +76,7 @@ fn main() {
     eprintln!("bytes of a request: {bodies:?}, in the order of {:?}", Wire::ALL);
     let answers = Wire::ALL.map(|wire| (wire, answer(wire)));
     let mut suite = Suite::from_args(15);
-    for wire in Wire::ALL {
+    for wire in &Wire::ALL {
         let name = format!("models/request_{wire:?}").to_lowercase();
         suite.case(&name, Unit::MicrosCpu, Some(20.0), || wire.request_body(&request));
     }

@@ -75,7 +75,7 @@ pub(crate) fn draw(
         InputMode::FaultDetails { back } => {
             fault_details::draw(frame, middle, view, input_state, back, context);
         }
-        InputMode::Compose | InputMode::DenyNote => {
+        InputMode::Compose | InputMode::DenyNote | InputMode::Form => {
             conversation(frame, middle, view, input_state, context);
         }
     }

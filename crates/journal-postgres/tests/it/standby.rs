@@ -2,11 +2,11 @@
 
 use std::{io::Write as _, process::Stdio, time::Duration};
 
+use crate::support::{append, entries, lease, read_all, session, world};
 use budao_core::fault::Kind;
 use budao_journal::{Admin as _, Append, AppendError, IfMissing, LeaseRequest, Writer as _};
 use budao_journal_postgres::{Credentials, Postgres, PostgresOptions};
 use budao_testkit::postgres::PostgresServer;
-use crate::support::{append, entries, lease, read_all, session, world};
 
 /// Longer than any statement is waited for, with the reading of its outcome.
 const REFUSED: Duration = Duration::from_secs(60);
@@ -93,7 +93,7 @@ async fn an_old_primary_that_lost_its_standby_to_a_failover_answers_no_append() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn beside_an_old_snapshot_no_append_is_wrong_and_readers_see_all() {
     let Some(server) = PostgresServer::shared() else { return };
-    let journal = open(&server.url(&support::schema())).await;
+    let journal = open(&server.url(&crate::support::schema())).await;
     let lease = lease(&journal, session(1), "writer").await;
     append(&journal, &lease, 0, 1).await;
     let mut psql = server.psql().stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

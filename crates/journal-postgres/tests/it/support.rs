@@ -11,7 +11,7 @@ use budao_testkit::postgres::PostgresServer;
 use uuid::Uuid;
 
 pub(crate) use budao_testkit::{
-    records::{append, entries, lease, number, read_all, session},
+    records::{append, entries, lease, read_all, session},
     world::system as world,
 };
 
