@@ -307,7 +307,7 @@ impl Gate {
     /// Changes the priority of the waiting requests of a session, which keep their order.
     pub fn set_priority(&mut self, session: SessionId, priority: Priority, now: Timestamp) {
         let now = self.clock.read(now);
-        for ticket in self.waiting_of(session) {
+        for ticket in self.waiting_requests(session) {
             let Some(waiting) = self.waiting.get_mut(&ticket) else { continue };
             if waiting.entry.priority != priority {
                 self.queue.set_priority(ticket, &mut waiting.entry, priority);
@@ -317,7 +317,8 @@ impl Gate {
     }
 
     /// The waiting requests of a session.
-    fn waiting_of(&self, session: SessionId) -> Vec<Ticket> {
+    #[must_use]
+    pub fn waiting_requests(&self, session: SessionId) -> Vec<Ticket> {
         let all = (session, Ticket(0))..=(session, Ticket(u64::MAX));
         self.by_session.range(all).map(|(_, ticket)| *ticket).collect()
     }

@@ -4,7 +4,7 @@
 //! it turns an input into events. The host makes the events durable, then calls [`Decider::act`], which starts the
 //! work that is due. Work runs on tasks of its own and reports back through a [`SignalSender`].
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use budao_core::{
     event::{Answer, Command, CommandId, Origin, SessionId, Settings},
@@ -16,7 +16,12 @@ use budao_journal::Entry;
 use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 
-use crate::{batch::Batch, host::Host, session_task::Message, writer::SpaceReclaimer};
+use crate::{
+    batch::Batch,
+    host::{Host, SessionLoader},
+    session_task::Message,
+    writer::SpaceReclaimer,
+};
 
 /// Everything that a decider decides about. `S` is the engine's own signal type.
 #[derive(Debug)]
@@ -86,6 +91,18 @@ pub trait Decider: Send + 'static {
         true
     }
 
+    /// Whether the turn does nothing but wait for something that the factory can wait for: the session may then be
+    /// unloaded although its turn is open.
+    fn can_suspend(&self) -> bool {
+        false
+    }
+
+    /// Leaves the wait of the turn to the factory, which loads the session when the wait is over. Returns how long it
+    /// may last at most, or `None` if it has just ended; the session then stays loaded.
+    fn suspend(&mut self) -> Option<Duration> {
+        None
+    }
+
     /// After [`HostInput::Parked`]: whether work is still stopping that should be waited for.
     fn is_winding_down(&self) -> bool {
         false
@@ -115,6 +132,17 @@ pub trait DeciderFactory: fmt::Debug + Send + Sync + Sized + 'static {
     /// Makes the decider of a session that was just loaded. It must start no work: the host calls
     /// [`Decider::act`] when the inbox has been read.
     fn load(&self, context: SessionContext<Self>, state: Session) -> Self::Decider;
+
+    /// Whether the factory waits for a session that [`Decider::suspend`] left to it.
+    fn is_suspended(&self, session: SessionId) -> bool {
+        let _ = session;
+        false
+    }
+
+    /// The task of a suspended session has ended: from now on, the factory may load the session with this loader.
+    fn unloaded(&self, session: SessionId, loader: SessionLoader<Self>) {
+        let _ = (session, loader);
+    }
 
     /// Frees space when an append fails for lack of it.
     fn reclaimer(&self) -> &dyn SpaceReclaimer;

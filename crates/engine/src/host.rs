@@ -1,7 +1,11 @@
 //! The session host: loads sessions when they are used, routes commands to them, and resumes sessions
 //! whose process died.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use budao_core::{
@@ -69,6 +73,20 @@ impl HostConfig {
 /// Hosts the sessions of one engine. Clones are cheap and share the same sessions.
 #[derive(Debug)]
 pub struct Host<F: DeciderFactory>(pub(crate) Arc<HostState<F>>);
+
+/// Loads the sessions of a host that may have ended meanwhile.
+#[derive(Debug)]
+pub struct SessionLoader<F: DeciderFactory>(Weak<HostState<F>>);
+
+impl<F: DeciderFactory> SessionLoader<F> {
+    /// Loads a session that was suspended. Does nothing once the host shuts down.
+    pub fn load(&self, session: SessionId) {
+        let host = self.0.upgrade().map(Host);
+        if let Some(host) = host.filter(|host| !host.waker().is_stopped()) {
+            host.wake_session(session);
+        }
+    }
+}
 
 pub(crate) struct HostState<F: DeciderFactory> {
     config: HostConfig,
@@ -156,6 +174,11 @@ impl<F: DeciderFactory> Host<F> {
         drop(self.load(session));
     }
 
+    /// Loads sessions as long as this host exists.
+    pub(crate) fn loader(&self) -> SessionLoader<F> {
+        SessionLoader(Arc::downgrade(&self.0))
+    }
+
     /// The session's state, folded from its records.
     ///
     /// # Errors
@@ -197,6 +220,9 @@ impl<F: DeciderFactory> Host<F> {
     /// Whether the session is loaded here, finished, another engine's, deleted, or cannot be loaded at all.
     async fn is_settled(&self, session: SessionId) -> bool {
         let journal = &self.config().journal;
+        if self.factory().is_suspended(session) {
+            return journal.inbox(session).await.is_ok_and(|inbox| inbox.is_empty());
+        }
         if self.0.registry.contains(session) {
             // Its task may just be finding out that another process holds the lease.
             tokio::task::yield_now().await;
@@ -370,8 +396,9 @@ impl<F: DeciderFactory> Engine for Host<F> {
             let page = journal.orphaned_sessions(dead, after, RECOVERY_PAGE).await?;
             let Some(last) = page.last() else { return Ok(taken) };
             after = Some(last.session);
-            for UnfinishedSession { session, .. } in page {
-                let is_here = self.0.registry.contains(session);
+            for UnfinishedSession { session, pending, .. } in page {
+                let waits = pending == 0 && self.factory().is_suspended(session);
+                let is_here = waits || self.0.registry.contains(session);
                 if !is_here && wants(session) && !self.is_foreign(session).await {
                     taken += 1;
                     self.touch(session);

@@ -18,6 +18,8 @@ const LOADS_MAX: u32 = 5;
 pub enum WriterExit {
     /// The session was idle for long enough.
     Idle,
+    /// The turn waits at the factory, at most so long.
+    Suspended(Duration),
     /// The host shuts down.
     Stopped,
     /// Another writer holds the lease.
@@ -82,7 +84,7 @@ impl RestartPolicy {
             }
             WriterExit::Failed(fault) => RestartDecision::Abandon(fault),
             WriterExit::Fenced => RestartDecision::End(Err(TaskRefusal::UseInbox)),
-            WriterExit::Idle => RestartDecision::End(Ok(())),
+            WriterExit::Idle | WriterExit::Suspended(_) => RestartDecision::End(Ok(())),
             WriterExit::Stopped => RestartDecision::End(Err(task_gone(self.session).into())),
         }
     }

@@ -77,6 +77,8 @@ pub(crate) struct SessionTask<F: DeciderFactory> {
     pub(crate) generation: u32,
     /// Timers were set when the session was last loaded.
     pub(crate) has_timers: bool,
+    /// The last writer left the wait of the turn to the factory.
+    pub(crate) is_suspended: bool,
     pub(crate) stop: StopRequest,
 }
 
@@ -97,6 +99,7 @@ impl<F: DeciderFactory> SessionTask<F> {
             messages,
             generation: 0,
             has_timers: false,
+            is_suspended: false,
             stop: StopRequest::default(),
         };
         spawn.spawn(Box::pin(task.run()));
@@ -121,7 +124,11 @@ impl<F: DeciderFactory> SessionTask<F> {
             }
         };
         let (session, has_timers) = (self.session, self.has_timers);
+        let is_suspended = self.is_suspended;
         self.leave(end).await;
+        if is_suspended {
+            host.factory().unloaded(session, host.loader());
+        }
         if has_timers {
             host.wake_timers();
         }
@@ -142,9 +149,12 @@ impl<F: DeciderFactory> SessionTask<F> {
         let result = loaded.run(&mut self.messages, &mut self.stop, abort).await;
         let exit = result.unwrap_or_else(|exit| exit);
         self.has_timers = !loaded.decider.state().timers.is_empty();
+        self.is_suspended = matches!(exit, WriterExit::Suspended(_));
         self.close(&mut loaded).await;
-        if !matches!(exit, WriterExit::Fenced) {
-            loaded.writer.release().await;
+        match exit {
+            WriterExit::Fenced => {}
+            WriterExit::Suspended(time) => loaded.writer.reserve(time).await,
+            _ => loaded.writer.release().await,
         }
         exit
     }

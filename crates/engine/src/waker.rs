@@ -51,6 +51,10 @@ impl TimerWaker {
         self.is_stopped.store(true, Ordering::SeqCst);
         self.unloaded.notify_one();
     }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::SeqCst)
+    }
 }
 
 /// A session that was loaded because a timer was due, and still has that timer due.
@@ -154,7 +158,7 @@ async fn wake<F: DeciderFactory>(
     tried: &mut BTreeMap<SessionId, WakeAttempt>,
 ) -> Option<Duration> {
     let host = Host(host.upgrade()?);
-    match host.waker().is_stopped.load(Ordering::SeqCst) {
+    match host.waker().is_stopped() {
         true => None,
         false => Some(host.wake_due(tried).await),
     }

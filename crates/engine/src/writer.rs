@@ -232,6 +232,13 @@ impl SessionWriter {
         }
     }
 
+    /// Releases the lease of a session whose turn waits. The session stays reserved for this process.
+    pub async fn reserve(&self, time: Duration) {
+        if let Err(fault) = self.journal.reserve(&self.lease, time).await {
+            tracing::warn!(session = %self.session, %fault, "lease release failed");
+        }
+    }
+
     /// Adds the caller of an opening to the batch. Returns `false` if the session has records; its caller is then
     /// refused once the batch is durable, so that it finds the session.
     #[must_use]

@@ -34,7 +34,8 @@ const CENSUS: &str = "WITH t AS (SELECT coalesce($2::bigint, (extract(epoch FROM
     (SELECT n.holder, greatest(t.now - n.beat, 0), n.status, NULL::uuid FROM @node n, t ORDER BY n.holder) \
     UNION ALL (SELECT DISTINCT NULL, 0, NULL::bytea, o.session FROM t, @observer o JOIN @node n ON n.holder = o.holder \
         JOIN @session s ON s.uuid = o.session \
-        WHERE o.holder <> $1 AND n.beat > t.now - $3::bigint AND s.holder = $1 AND s.token IS NOT NULL)";
+        WHERE o.holder <> $1 AND n.beat > t.now - $3::bigint AND s.holder = $1 \
+        AND (s.token IS NOT NULL OR s.expires > t.now))";
 
 const LEAVE: &str = "WITH o AS (DELETE FROM @observer WHERE holder = $1) \
     DELETE FROM @node WHERE holder = $1";

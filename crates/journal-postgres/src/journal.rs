@@ -172,7 +172,12 @@ impl Writer for Postgres {
 
     async fn release(&self, lease: &Lease) -> Result<(), Fault> {
         self.must_write(Operation::TakeLease)?;
-        self.shared.release(lease).await
+        self.shared.release(lease, None).await
+    }
+
+    async fn reserve(&self, lease: &Lease, time: Duration) -> Result<(), Fault> {
+        self.must_write(Operation::TakeLease)?;
+        self.shared.release(lease, Some(time)).await
     }
 
     async fn append(&self, append: Append) -> Result<Seq, AppendError> {

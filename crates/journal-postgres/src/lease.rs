@@ -36,7 +36,7 @@ const TAKE: &str = "WITH t AS (SELECT coalesce($5::bigint, (extract(epoch FROM c
 
 /// Names the current holder.
 const HOLDER: &str = "SELECT holder, expires, \
-    coalesce($2::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) FROM @session \
+    coalesce($2::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint), token IS NOT NULL FROM @session \
     WHERE uuid = $1";
 
 const RENEW: &str = "WITH t AS (SELECT coalesce($4::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now), \
@@ -44,8 +44,10 @@ const RENEW: &str = "WITH t AS (SELECT coalesce($4::bigint, (extract(epoch FROM 
     UPDATE @session s SET expires = t.now + a.ttl FROM a, t WHERE s.uuid = a.uuid AND s.token = a.token \
     RETURNING s.uuid, s.token, s.head, s.expires";
 
-const RELEASE: &str =
-    "UPDATE @session SET token = NULL, holder = '' WHERE uuid = $1 AND token = $2";
+/// `$3` is the time for which the session stays reserved for its holder; without it, the session is nobody's.
+const RELEASE: &str = "UPDATE @session SET token = NULL, holder = CASE WHEN $3::bigint IS NULL THEN '' ELSE holder END, \
+    expires = coalesce($4::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + coalesce($3, 0) \
+    WHERE uuid = $1 AND token = $2";
 
 /// Attempts before a session that others take and release all the time counts as busy.
 const ATTEMPTS: usize = 5;
@@ -119,7 +121,7 @@ impl PostgresShared {
         let (holder, expires): (&str, i64) = (row.get(0), row.get(1));
         let now = Timestamp::from_micros(row.get(2));
         let expires = Timestamp::from_micros(expires);
-        let is_held = !holder.is_empty() && expires > now;
+        let is_held = row.get::<_, bool>(3) && expires > now;
         Ok(is_held.then(|| faults::busy(session, holder, now, expires)))
     }
 
@@ -173,12 +175,17 @@ impl PostgresShared {
         Ok(rows.iter().map(lease).collect())
     }
 
-    pub(crate) async fn release(&self, lease: &Lease) -> Result<(), Fault> {
+    pub(crate) async fn release(
+        &self,
+        lease: &Lease,
+        reserved: Option<Duration>,
+    ) -> Result<(), Fault> {
         self.sessions.forget(lease.session, lease.token);
-        let token = lease.token.0.cast_signed();
-        self.pool
-            .run(LaneKind::Write, Operation::TakeLease, RELEASE, &[&lease.session.0, &token])
-            .await?;
+        let (token, reserved) = (lease.token.0.cast_signed(), reserved.map(micros));
+        let now = self.lease_time();
+        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
+            [&lease.session.0, &token, &reserved, &now];
+        self.pool.run(LaneKind::Write, Operation::TakeLease, RELEASE, &values).await?;
         Ok(())
     }
 }

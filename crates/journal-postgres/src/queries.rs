@@ -85,16 +85,18 @@ fn sessions_query(filter: &Filter) -> SearchQuery {
 
 const UNFINISHED: &str = "SELECT s.uuid, v.open_turn, \
     (SELECT count(*) FROM @inbox i WHERE i.session = s.id AND i.answer IS NULL), s.holder, s.expires, \
-    s.token IS NOT NULL AND s.expires > coalesce($3, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) \
+    s.expires > coalesce($3, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) \
     FROM @session s LEFT JOIN @view_session v ON v.session = s.id \
     WHERE s.id IN (SELECT session FROM @view_session WHERE open_turn IS NOT NULL \
         UNION SELECT session FROM @inbox WHERE answer IS NULL) \
-    AND ($1 IS NULL OR s.uuid > $1) AND ($4 IS NULL OR s.token IS NULL OR s.holder = ANY($4) \
-        OR s.expires <= coalesce($3, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)) \
+    AND ($1 IS NULL OR s.uuid > $1) AND ($4 IS NULL OR s.holder = ANY($4) \
+        OR s.expires <= coalesce($3, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) \
+        OR (s.token IS NULL AND (s.holder NOT IN (SELECT holder FROM @node) \
+            OR EXISTS (SELECT 1 FROM @inbox i WHERE i.session = s.id AND i.answer IS NULL)))) \
     ORDER BY s.uuid LIMIT $2";
 
 const TIMED: &str = "SELECT v.body, s.uuid, v.wake_at, s.holder, s.expires, \
-    s.token IS NOT NULL AND s.expires > coalesce($6, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) \
+    s.expires > coalesce($6, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) \
     FROM @view_session v JOIN @session s ON s.id = v.session \
     WHERE v.wake_at IS NOT NULL AND ($1 IS NULL OR (v.wake_at, s.uuid) > ($1, $2)) \
     AND ($3 IS NULL OR coalesce((SELECT l.value FROM @view_label l WHERE l.session = v.session \

@@ -33,7 +33,7 @@ const PAGE: &str = "SELECT s.epoch, s.head, s.removed_to, s.removed_reason, s.co
         WHERE f.cohort = $3 AND f.session = s.id AND f.first <= $2), 0) ORDER BY b.first LIMIT $4) b \
     ON s.cohort = $3 WHERE s.uuid = $1";
 
-const INFO: &str = "SELECT epoch, head, removed_to, holder, expires, token IS NOT NULL AND expires > \
+const INFO: &str = "SELECT epoch, head, removed_to, holder, expires, expires > \
     coalesce($2::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) FROM @session \
     WHERE uuid = $1";
 

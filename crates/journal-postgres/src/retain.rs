@@ -27,13 +27,13 @@ use crate::{
 /// Finished sessions that did not change for a while, after the key `$1`. `$2` is the latest time of their last record.
 const EXPIRED: &str = "SELECT s.id FROM @session s LEFT JOIN @view_session v ON v.session = s.id \
     WHERE s.id > $1 AND coalesce(v.updated, s.expires) < $2 AND v.open_turn IS NULL AND v.wake_at IS NULL \
-    AND (s.token IS NULL OR s.expires <= coalesce($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)) \
+    AND s.expires <= coalesce($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) \
     AND NOT EXISTS (SELECT 1 FROM @inbox i WHERE i.session = s.id AND i.answer IS NULL) \
     ORDER BY s.id LIMIT 256";
 
 /// Locks those of the sessions that are still finished: their rows did not change since the views were made.
 const LOCK_EXPIRED: &str = "SELECT s.id, s.uuid FROM @session s WHERE s.id = ANY($1) AND NOT s.dirty \
-    AND (s.token IS NULL OR s.expires <= coalesce($2::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)) \
+    AND s.expires <= coalesce($2::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) \
     ORDER BY s.id FOR UPDATE";
 
 const LOCK_ONE: &str = "SELECT id, uuid FROM @session WHERE uuid = $1 FOR UPDATE";

@@ -96,6 +96,7 @@ macro_rules! conformance_suite {
             timers::timers_outlive_the_records_that_set_them
             cluster::nodes_are_listed_with_the_time_since_their_last_beat
             cluster::unfinished_sessions_without_a_living_writer_are_orphaned
+            cluster::a_reserved_session_is_orphaned_only_without_its_node
             cluster::a_writer_learns_what_clients_of_other_nodes_observe
             cluster::a_note_changes_only_from_the_version_that_was_read
         );

@@ -220,7 +220,12 @@ impl Writer for Memory {
     }
 
     async fn release(&self, lease: &Lease) -> Result<(), Fault> {
-        self.with(|state, _| state.release(lease));
+        self.with(|state, world| state.release(lease, None, world.clock.now()));
+        Ok(())
+    }
+
+    async fn reserve(&self, lease: &Lease, time: Duration) -> Result<(), Fault> {
+        self.with(|state, world| state.release(lease, Some(time), world.clock.now()));
         Ok(())
     }
 

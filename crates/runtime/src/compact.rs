@@ -134,7 +134,7 @@ async fn summarise(
         span: SpanId::of_turn(work_context.session, long.attempt.turn),
     };
     let (key, requester) = (model.gate_key(), long.requester.clone());
-    let mut wait = GateWait { is_held: long.is_held, review: None };
+    let mut wait = GateWait { is_held: long.is_held, review: None, admission: None };
     let permit = model::admit(work_context, long.attempt, &key, requester, &mut wait).await?;
     let shared = &work_context.shared;
     let estimate = estimate(&request);

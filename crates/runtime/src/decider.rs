@@ -2,7 +2,10 @@
 
 mod act;
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use budao_core::{
@@ -14,7 +17,8 @@ use budao_core::{
     turn::{Env, Input as TurnInput},
 };
 use budao_engine::{
-    Batch, Decider, DeciderFactory, HostInput, SessionContext, SignalSender, SpaceReclaimer,
+    Batch, Decider, DeciderFactory, HostInput, SessionContext, SessionLoader, SignalSender,
+    SpaceReclaimer,
 };
 use budao_pipeline::{Input, Work};
 use budao_tools::FinalAnswer;
@@ -74,8 +78,21 @@ impl DeciderFactory for NativeFactory {
 
     fn load(&self, context: SessionContext<Self>, state: Session) -> NativeDecider {
         self.0.observers.session_loaded(context.session, context.generation, &state);
-        self.0.restore_hold(&state);
-        NativeDecider::new(Arc::clone(&self.0), context, state)
+        let mut decider = NativeDecider::new(Arc::clone(&self.0), context, state);
+        decider.tools.admission = self.0.gates.claim(decider.id, decider.session.head);
+        decider.continues_wait = decider.tools.admission.is_some();
+        if !decider.continues_wait {
+            self.0.restore_hold(&decider.session);
+        }
+        decider
+    }
+
+    fn is_suspended(&self, session: SessionId) -> bool {
+        self.0.gates.is_suspended(session)
+    }
+
+    fn unloaded(&self, session: SessionId, loader: SessionLoader<Self>) {
+        self.0.gates.unloaded(session, loader);
     }
 
     fn reclaimer(&self) -> &dyn SpaceReclaimer {
@@ -100,6 +117,8 @@ pub(crate) struct NativeDecider {
     hook_notifier: HookNotifier,
     /// Whether the turn waits for its service, as last reported.
     is_waiting: bool,
+    /// The session was loaded to go on with a wait that this process never left: nothing was interrupted.
+    continues_wait: bool,
     /// The grace period of a shutdown is over: running calls are asked to stop and nothing new starts.
     is_parked: bool,
 }
@@ -137,6 +156,7 @@ impl NativeDecider {
             session,
             running: Vec::new(),
             is_waiting: false,
+            continues_wait: false,
             is_parked: false,
             shared,
         }
@@ -275,6 +295,7 @@ impl Decider for NativeDecider {
                 let event = Event::SessionOpened { settings: *settings, origin };
                 self.step(TurnInput::RecordOnly { turn: 0, event }, batch);
             }
+            HostInput::Resumed if std::mem::take(&mut self.continues_wait) => {}
             HostInput::Resumed => drop(self.step(TurnInput::Resumed, batch)),
             HostInput::Aborted(fault) => drop(self.step(TurnInput::Aborted { fault }, batch)),
             HostInput::Signal(Signal::External(input)) => drop(self.step(*input, batch)),
@@ -323,6 +344,14 @@ impl Decider for NativeDecider {
 
     fn is_idle(&self) -> bool {
         self.session.turn.is_none() && self.running.is_empty()
+    }
+
+    fn can_suspend(&self) -> bool {
+        self.wait_end().is_some()
+    }
+
+    fn suspend(&mut self) -> Option<Duration> {
+        self.suspend_wait()
     }
 
     /// A hook that is still running may fail, and its failure must be recorded.

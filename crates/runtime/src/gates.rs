@@ -4,15 +4,16 @@
 //! task serves all gates: it sleeps until the earliest time at which any of them has something to do, and ends when
 //! nothing waits.
 
+mod suspended;
 mod waiter;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, OnceLock},
 };
 
 use budao_core::{
-    event::SessionId,
+    event::{Seq, SessionId},
     fallback::ModelOutlook,
     fault::{Fact, Fault, Kind, Operation},
     gate::{
@@ -22,8 +23,11 @@ use budao_core::{
     time::Timestamp,
     world::World,
 };
+use budao_engine::SessionLoader;
 use tokio::sync::Notify;
 
+use crate::decider::NativeFactory;
+use suspended::{SuspendedRequest, SuspendedRequests};
 use waiter::{WaitUpdate, Waiter};
 
 /// Gates kept at most, beside those that requests wait at or pass. The least useful one is forgotten for a new one.
@@ -37,11 +41,14 @@ pub(crate) struct Gates {
     state: Mutex<GatesState>,
     /// Wakes the driver when something is due earlier than it knows.
     changed: Notify,
+    /// Loads sessions that wait without being loaded; set with the first of them.
+    loader: OnceLock<SessionLoader<NativeFactory>>,
 }
 
 #[derive(Debug, Default)]
 struct GatesState {
     gates: BTreeMap<GateKey, GateSlot>,
+    suspended: SuspendedRequests,
     /// Whether the driver runs.
     is_driven: bool,
     /// When the driver wakes next; absent while nothing is due.
@@ -51,12 +58,22 @@ struct GatesState {
 #[derive(Debug)]
 struct GateSlot {
     gate: Gate,
-    waiters: BTreeMap<Ticket, Arc<Waiter>>,
+    waiters: BTreeMap<Ticket, WaitingParty>,
     /// Why the gate was shut when that was last logged.
     logged: Option<HoldReason>,
 }
 
+/// Who learns of a waiting request's fate.
+#[derive(Debug)]
+enum WaitingParty {
+    /// The task that makes the request.
+    Task(Arc<Waiter>),
+    /// A session that is not loaded.
+    Suspended(SessionId),
+}
+
 /// The answer to a request for admission.
+#[derive(Debug)]
 pub(crate) enum AdmissionAnswer {
     /// The request may be made now.
     Granted(Permit),
@@ -66,8 +83,8 @@ pub(crate) enum AdmissionAnswer {
 
 impl Gates {
     pub(crate) fn new(world: World, config: GateConfig) -> Arc<Self> {
-        let (state, changed) = (Mutex::default(), Notify::new());
-        Arc::new(Self { world, config, state, changed })
+        let (state, changed, loader) = (Mutex::default(), Notify::new(), OnceLock::new());
+        Arc::new(Self { world, config, state, changed, loader })
     }
 
     /// Asks for admission.
@@ -87,14 +104,87 @@ impl Gates {
             Refusal::Shut(hold) => refused(hold, key),
         })?;
         let waiter = Arc::new(Waiter::default());
-        slot.waiters.insert(ticket, Arc::clone(&waiter));
-        slot.advance(key, now);
-        let permit = Permit { gates: Arc::clone(self), key: key.clone(), ticket, is_over: false };
+        slot.waiters.insert(ticket, WaitingParty::Task(Arc::clone(&waiter)));
+        state.advance(key, now);
+        let permit = self.permit(key.clone(), ticket);
         if waiter.is_granted() {
             return Ok(AdmissionAnswer::Granted(permit));
         }
         self.drive(&mut state, now);
-        Ok(AdmissionAnswer::Held(HeldRequest { waiter, permit }))
+        Ok(AdmissionAnswer::Held(HeldRequest { waiter, permit: Some(permit) }))
+    }
+
+    fn permit(self: &Arc<Self>, key: GateKey, ticket: Ticket) -> Permit {
+        Permit { gates: Arc::clone(self), key, ticket, is_over: false }
+    }
+
+    /// Detaches the waiting request of a session from its task, so that the session can be unloaded. The request keeps
+    /// its place. Returns false if it does not wait, or has news that its task did not take yet.
+    pub(crate) fn suspend(
+        &self,
+        session: SessionId,
+        key: &GateKey,
+        head: Seq,
+        wake_at: Timestamp,
+    ) -> bool {
+        let mut state = self.lock();
+        let Some(slot) = state.gates.get_mut(key) else { return false };
+        let &[ticket] = &slot.gate.waiting_requests(session)[..] else { return false };
+        let Some(party) = slot.waiters.get_mut(&ticket) else { return false };
+        if !matches!(party, WaitingParty::Task(waiter) if waiter.detach()) {
+            return false;
+        }
+        *party = WaitingParty::Suspended(session);
+        let request = SuspendedRequest::new(key.clone(), ticket, head, wake_at);
+        state.suspended.insert(session, request);
+        true
+    }
+
+    /// The task of a suspended session has ended: the session is loaded when there is a reason.
+    pub(crate) fn unloaded(
+        self: &Arc<Self>,
+        session: SessionId,
+        loader: SessionLoader<NativeFactory>,
+    ) {
+        // All sessions of these gates have the same host.
+        drop(self.loader.set(loader));
+        let now = self.world.clock.now();
+        let mut state = self.lock();
+        state.suspended.unloaded(session, now);
+        self.drive(&mut state, now);
+    }
+
+    /// Whether the request of a session waits while the session is not loaded.
+    pub(crate) fn is_suspended(&self, session: SessionId) -> bool {
+        self.lock().suspended.contains(session)
+    }
+
+    /// Gives the request of a suspended session back to the session, which is loaded again. `None` if there is none, or
+    /// if another process wrote the session since.
+    pub(crate) fn claim(
+        self: &Arc<Self>,
+        session: SessionId,
+        head: Seq,
+    ) -> Option<(GateKey, AdmissionAnswer)> {
+        let mut state = self.lock();
+        let request = state.suspended.claim(session)?;
+        let SuspendedRequest { key, ticket, update, .. } = request;
+        let permit = self.permit(key.clone(), ticket);
+        let admission = match update {
+            Some(WaitUpdate::Granted) => AdmissionAnswer::Granted(permit),
+            report => {
+                let waiter = Arc::new(Waiter::default());
+                report.into_iter().for_each(|report| waiter.send(report));
+                if let Some(party) =
+                    state.gates.get_mut(&key).and_then(|slot| slot.waiters.get_mut(&ticket))
+                {
+                    *party = WaitingParty::Task(Arc::clone(&waiter));
+                }
+                AdmissionAnswer::Held(HeldRequest { waiter, permit: Some(permit) })
+            }
+        };
+        drop(state);
+        (request.head == head).then_some((key, admission))
     }
 
     /// Restores a hold that the records of a session tell of, as [`Gate::restore`] says.
@@ -126,7 +216,7 @@ impl Gates {
         let mut state = self.lock();
         let slot = state.gates.get_mut(key)?;
         let result = change(&mut slot.gate, now);
-        slot.advance(key, now);
+        state.advance(key, now);
         self.drive(&mut state, now);
         Some(result)
     }
@@ -172,10 +262,26 @@ impl Gates {
                 () = self.changed.notified() => {}
                 () = self.world.clock.sleep(wait) => {}
             }
-            let now = self.world.clock.now();
-            let mut state = self.lock();
-            state.gates.iter_mut().for_each(|(key, slot)| slot.advance(key, now));
-            state.driven_until = state.next_wake(now);
+            self.serve(self.world.clock.now());
+        }
+    }
+
+    /// One round of the driver: grants, reports and refuses what is due, and loads the sessions that wait for that.
+    fn serve(self: &Arc<Self>, now: Timestamp) {
+        let mut state = self.lock();
+        let GatesState { gates, suspended, .. } = &mut *state;
+        for (key, slot) in gates {
+            let news = slot.advance(key, now);
+            news.into_iter().for_each(|(session, update)| suspended.notify(session, update, now));
+        }
+        let due = suspended.take_due(now);
+        state.driven_until = state.next_wake(now);
+        drop(state);
+        for request in due.unclaimed {
+            drop(self.permit(request.key, request.ticket));
+        }
+        if let Some(loader) = self.loader.get() {
+            due.load.into_iter().for_each(|session| loader.load(session));
         }
     }
 
@@ -216,28 +322,42 @@ impl GatesState {
         }
     }
 
+    /// Performs what is due at a gate.
+    fn advance(&mut self, key: &GateKey, now: Timestamp) {
+        let Some(slot) = self.gates.get_mut(key) else { return };
+        for (session, update) in slot.advance(key, now) {
+            self.suspended.notify(session, update, now);
+        }
+    }
+
     fn next_wake(&self, now: Timestamp) -> Option<Timestamp> {
-        self.gates.values().filter_map(|slot| slot.gate.next_wake(now)).min()
+        let gates = self.gates.values().filter_map(|slot| slot.gate.next_wake(now));
+        gates.chain(self.suspended.next_wake()).min()
     }
 }
 
 impl GateSlot {
-    /// Performs what is due now.
-    fn advance(&mut self, key: &GateKey, now: Timestamp) {
+    /// Performs what is due now. Returns the news for sessions that are not loaded.
+    fn advance(&mut self, key: &GateKey, now: Timestamp) -> Vec<(SessionId, WaitUpdate)> {
+        let mut news = Vec::new();
         for action in self.gate.advance(now) {
-            match action {
-                GateAction::Grant(ticket) => self.end_wait(ticket, WaitUpdate::Granted),
-                GateAction::Refuse(ticket, hold) => {
-                    self.end_wait(ticket, WaitUpdate::Refused(Box::new(hold)));
-                }
-                GateAction::Report(ticket, hold) => {
-                    if let Some(waiter) = self.waiters.get(&ticket) {
-                        waiter.send(WaitUpdate::Report(Box::new(hold)));
-                    }
-                }
+            let (ticket, update) = match action {
+                GateAction::Grant(ticket) => (ticket, WaitUpdate::Granted),
+                GateAction::Refuse(ticket, hold) => (ticket, WaitUpdate::Refused(Box::new(hold))),
+                GateAction::Report(ticket, hold) => (ticket, WaitUpdate::Report(Box::new(hold))),
+            };
+            let is_over = !matches!(update, WaitUpdate::Report(_));
+            match self.waiters.get(&ticket) {
+                Some(WaitingParty::Task(waiter)) => waiter.send(update),
+                Some(WaitingParty::Suspended(session)) => news.push((*session, update)),
+                None => {}
+            }
+            if is_over {
+                self.waiters.remove(&ticket);
             }
         }
         self.log_change(key, now);
+        news
     }
 
     /// Logs that the gate shut or opened.
@@ -253,18 +373,22 @@ impl GateSlot {
             _ => {}
         }
     }
-
-    fn end_wait(&mut self, ticket: Ticket, update: WaitUpdate) {
-        if let Some(waiter) = self.waiters.remove(&ticket) {
-            waiter.send(update);
-        }
-    }
 }
 
-/// A request that waits. Dropping it withdraws the request.
+/// A request that waits. Dropping it withdraws the request, unless it was detached.
+#[derive(Debug)]
 pub(crate) struct HeldRequest {
     waiter: Arc<Waiter>,
-    permit: Permit,
+    /// Absent once the wait is over.
+    permit: Option<Permit>,
+}
+
+impl Drop for HeldRequest {
+    fn drop(&mut self) {
+        if let (true, Some(permit)) = (self.waiter.is_detached(), &mut self.permit) {
+            permit.is_over = true;
+        }
+    }
 }
 
 impl HeldRequest {
@@ -272,12 +396,16 @@ impl HeldRequest {
     ///
     /// # Errors
     /// The fault of the service if the gate shut and the request does not wait for that.
-    pub(crate) async fn progress(self) -> Result<(AdmissionAnswer, Option<HoldReport>), Fault> {
-        Ok(match self.waiter.next().await {
-            WaitUpdate::Report(hold) => (AdmissionAnswer::Held(self), Some(*hold)),
-            WaitUpdate::Granted => (AdmissionAnswer::Granted(self.permit), None),
-            WaitUpdate::Refused(hold) => return Err(refused(*hold, &self.permit.key)),
-        })
+    pub(crate) async fn progress(mut self) -> Result<(AdmissionAnswer, Option<HoldReport>), Fault> {
+        let update = self.waiter.next().await;
+        if let WaitUpdate::Report(hold) = update {
+            return Ok((AdmissionAnswer::Held(self), Some(*hold)));
+        }
+        let permit = self.permit.take().expect("a wait ends once");
+        match update {
+            WaitUpdate::Refused(hold) => Err(refused(*hold, &permit.key)),
+            _ => Ok((AdmissionAnswer::Granted(permit), None)),
+        }
     }
 }
 

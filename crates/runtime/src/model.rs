@@ -36,6 +36,8 @@ const ANSWER_TOKENS: u32 = 8_192;
 const REVIEW_MIN: Duration = Duration::from_secs(1);
 /// The time until a review doubles at most this often.
 const REVIEW_DOUBLINGS: u32 = 6;
+/// Reviews that are looked for, each after twice the time: more than a patience has.
+const REVIEWS_MAX: usize = 64;
 /// Buffered text is recorded at the latest at this size, in bytes.
 const DELTA_BYTES: usize = 16 * 1024;
 
@@ -85,6 +87,8 @@ pub(crate) struct GateWait {
     /// When a held request is reviewed because another model may be asked, and the time until the next review; absent
     /// without another model.
     pub(crate) review: Option<(Timestamp, Duration)>,
+    /// The request waited while the session was not loaded: its place at the gate, or its permit.
+    pub(crate) admission: Option<(GateKey, AdmissionAnswer)>,
 }
 
 impl ModelAttempt {
@@ -108,6 +112,7 @@ impl ModelAttempt {
             gate_wait: GateWait {
                 is_held: session.turn.as_ref().is_some_and(|turn| turn.wait.is_held),
                 review: review(&work_context.shared.limits, session),
+                admission: tools.admission.take(),
             },
             estimate: session.estimate_request(),
             has_started: AtomicBool::new(false),
@@ -166,6 +171,17 @@ fn review(limits: &Limits, session: &Session) -> Option<(Timestamp, Duration)> {
     let first = limits.fallback.after.max(limits.gate.visible_after).max(REVIEW_MIN);
     let after = first.saturating_mul(1 << doublings);
     models.since.filter(|_| count > 1).map(|since| (since.after(after), after))
+}
+
+/// The next review of a request whose session is not loaded; absent without another model.
+pub(crate) fn next_review(limits: &Limits, session: &Session, now: Timestamp) -> Option<Timestamp> {
+    let (first, after) = review(limits, session)?;
+    let reviews = std::iter::successors(Some((first, after)), |(at, after)| {
+        let after = after.saturating_mul(2);
+        Some((at.after(after), after))
+    });
+    // Bounded: each time is twice as far away.
+    reviews.take(REVIEWS_MAX).map(|(at, _)| at).find(|at| *at > now)
 }
 
 /// The party that makes a session's requests. A turn without patience does not wait, whatever the willingness.
@@ -267,7 +283,11 @@ pub(crate) async fn admit(
     wait: &mut GateWait,
 ) -> Result<Permit, Fault> {
     let AttemptId { turn, step, attempt } = id;
-    let mut admission = work_context.shared.gates.request(key, requester)?;
+    let suspended = wait.admission.take().filter(|(of, _)| of == key);
+    let mut admission = match suspended {
+        Some((_, admission)) => admission,
+        None => work_context.shared.gates.request(key, requester)?,
+    };
     let permit = loop {
         let held = match admission {
             AdmissionAnswer::Granted(permit) => break permit,

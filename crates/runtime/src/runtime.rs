@@ -370,7 +370,7 @@ impl Engine for Runtime {
     }
 
     fn is_waiting(&self, session: SessionId) -> bool {
-        self.shared.observers.is_waiting(session)
+        self.shared.observers.is_waiting(session) || self.shared.gates.is_suspended(session)
     }
 
     async fn recover(&self) -> Result<usize, Fault> {

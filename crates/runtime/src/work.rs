@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use budao_core::{
     event::{SessionId, Settings, TaskEnd, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
-    gate::Willingness,
+    gate::{GateKey, Willingness},
     message::{CallId, ToolUse, Usage},
     remote::ToolRoute,
     session::{CallState, Session},
@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     check, compact,
     decider::{RunningWork, Signal},
+    gates::AdmissionAnswer,
     model,
     notes::NoteRecorder,
     once, pipeline,
@@ -84,6 +85,8 @@ pub(crate) struct SessionTools {
     pub(crate) ready: Arc<Mutex<BTreeMap<CallId, CheckedCall>>>,
     /// A copy of the session's settings that work shares; `None` until first use.
     pub(crate) settings: Option<Arc<Settings>>,
+    /// The model request that waited while the session was not loaded, until it goes on.
+    pub(crate) admission: Option<(GateKey, AdmissionAnswer)>,
 }
 
 impl SessionTools {

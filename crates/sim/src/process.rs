@@ -30,6 +30,8 @@ pub(crate) struct Machine {
     pub(crate) ledger: EffectLedger,
     pub(crate) violations: Violations,
     models: Arc<dyn ModelSource>,
+    /// Nobody observes the sessions: they are not loaded while their turns wait.
+    is_background: bool,
     /// The services of [`World::Services`](crate::World::Services).
     pub(crate) services: Option<Arc<Services>>,
     pub(crate) limits: Limits,
@@ -88,6 +90,11 @@ impl Machine {
             }
             None => Arc::new(OneModel(FaultyModel::new(script, violations.clone()) as _)),
         };
+        let mut limits = limits(script.tight && services.is_none());
+        if services.is_some() {
+            // The laws know one patience.
+            limits.gate.patience_background = limits.gate.patience_watched;
+        }
         let slots = (0..script.processes).map(|_| Slot::default()).collect();
         Self {
             seed: script.seed,
@@ -95,7 +102,8 @@ impl Machine {
             disk,
             ledger: EffectLedger::default(),
             models,
-            limits: limits(script.tight && services.is_none()),
+            limits,
+            is_background: services.is_some() && script.seed.is_multiple_of(2),
             services,
             violations,
             #[cfg(feature = "gateways")]
@@ -140,6 +148,9 @@ impl Machine {
             builder = builder.liveness(Arc::clone(living) as _);
         }
         let runtime = builder.build().expect("the simulator's limits make sense");
+        if self.is_background {
+            runtime.track_observers();
+        }
         #[cfg(feature = "gateways")]
         let server = self.served.then(|| {
             let name = format!("hall {holder}");

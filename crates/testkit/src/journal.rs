@@ -286,6 +286,10 @@ impl<I: Interceptor> Writer for InterceptedJournal<I> {
         self.intercept(JournalCall::Release, self.inner.release(lease)).await
     }
 
+    async fn reserve(&self, lease: &Lease, time: Duration) -> Result<(), Fault> {
+        self.intercept(JournalCall::Release, self.inner.reserve(lease, time)).await
+    }
+
     async fn append(&self, append: Append) -> Result<Seq, AppendError> {
         let info = AppendInfo::of(&append);
         let made = async {

@@ -3,6 +3,8 @@
 //! Method: a mock of an OpenAI-compatible service decides by its own rule; each session sends one message, and its event
 //! stream is read to the end of the run.
 
+mod bad_input;
+
 use std::{
     collections::BTreeMap,
     path::Path,
@@ -20,16 +22,21 @@ use budao_testkit::{
 };
 use serde_json::{Value, json};
 
+/// Waits that are short enough for a test.
+const SHORT_WAITS: [(&str, &str); 5] = [
+    ("BUDAO__LIMITS__RETRY__BASE", "50"),
+    ("BUDAO__MODELS__GATE__PROBE_MIN", "50"),
+    ("BUDAO__MODELS__GATE__PROBE_MAX", "400"),
+    ("BUDAO__MODELS__GATE__VISIBLE_AFTER", "20"),
+    ("BUDAO__MODELS__FALLBACK__AFTER", "1000"),
+];
+
+/// The length in seconds of the outage with a kill in the middle, with the waits of the default configuration.
+const OUTAGE_SECONDS: &str = "BUDAO_TEST_OUTAGE_SECONDS";
+
 fn start(directory: &Path, model: &str) -> ServerProcess {
-    let short_waits = [
-        ("BUDAO__LIMITS__RETRY__BASE", "50"),
-        ("BUDAO__MODELS__GATE__PROBE_MIN", "50"),
-        ("BUDAO__MODELS__GATE__PROBE_MAX", "400"),
-        ("BUDAO__MODELS__GATE__VISIBLE_AFTER", "20"),
-        ("BUDAO__MODELS__FALLBACK__AFTER", "1000"),
-    ];
     let program = env!("CARGO_BIN_EXE_budao");
-    ServerProcess::start_with(program, directory, &["--model", model], &short_waits)
+    ServerProcess::start_with(program, directory, &["--model", model], &SHORT_WAITS)
 }
 
 /// Reads a session's events to the end of its run.
@@ -150,10 +157,26 @@ impl Outage {
     fn requests(&self) -> usize {
         self.requests.load(Ordering::SeqCst)
     }
+
+    /// Waits until the service has refused so many requests, or for a time if one is given.
+    async fn lasts(&self, requests: usize, time: Option<Duration>) {
+        match time {
+            Some(time) => tokio::time::sleep(time).await,
+            None => self.provider.reached(requests).await,
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_with_a_kill_in_the_middle_ends_with_fifty_answers_each_asked_for_once() {
+    let length = std::env::var(OUTAGE_SECONDS).ok().map(|seconds| seconds.parse().unwrap());
+    let half = length.map(|seconds: u64| Duration::from_secs(seconds) / 2);
+    let start = |directory: &Path, model: &str| match half {
+        None => start(directory, model),
+        Some(_) => {
+            ServerProcess::start(env!("CARGO_BIN_EXE_budao"), directory, &["--model", model])
+        }
+    };
     let service = Outage::start().await;
     let directory = tempfile::tempdir().unwrap();
     let model = format!("openai:m@{}/v1", service.provider.url());
@@ -162,11 +185,11 @@ async fn an_outage_with_a_kill_in_the_middle_ends_with_fifty_answers_each_asked_
     for number in 0..50 {
         sessions.push(server.ask(&format!("go {number}")).await);
     }
-    service.provider.reached(8).await;
+    service.lasts(8, half).await;
     drop(server);
     let before = service.requests();
     let server = start(directory.path(), &model);
-    service.provider.reached(before + 8).await;
+    service.lasts(before + 8, half).await;
     let stats: Value = serde_json::from_str(&server.get("/api/stats").await).unwrap();
     let gate = &stats["gates"][0];
     assert_eq!(gate["state"], "held", "{stats}");
@@ -180,6 +203,7 @@ async fn an_outage_with_a_kill_in_the_middle_ends_with_fifty_answers_each_asked_
         recovered += usize::from(run.names.iter().any(|name| name == "error.recovery_success"));
     }
     assert!(recovered >= 40, "{recovered} sessions learnt that it works again");
+    println!("50 answers after {} requests", service.requests());
     let answers = service.answers.lock().unwrap();
     assert_eq!(answers.len(), 50);
     let twice: Vec<_> = answers.iter().filter(|(_, count)| **count > 1).collect();

@@ -212,10 +212,22 @@ impl<F: DeciderFactory> LoadedSession<F> {
                 Ok((!may_wait).then_some(WriterExit::Stopped))
             }
             None if self.can_unload() && now.since(self.idle_since) >= self.idle_keep() => {
-                Ok(Some(WriterExit::Idle))
+                Ok(self.unload(now))
             }
             _ => Ok(None),
         }
+    }
+
+    /// Leaves a waiting turn to the factory, unless its wait has just ended.
+    fn unload(&mut self, now: Timestamp) -> Option<WriterExit> {
+        if self.decider.is_idle() {
+            return Some(WriterExit::Idle);
+        }
+        let suspended = self.decider.suspend();
+        if suspended.is_none() {
+            self.idle_since = now;
+        }
+        suspended.map(WriterExit::Suspended)
     }
 
     /// Tells the decider once that the grace period is over.
@@ -230,7 +242,7 @@ impl<F: DeciderFactory> LoadedSession<F> {
     }
 
     fn can_unload(&self) -> bool {
-        self.decider.is_idle() && self.decider.can_unload()
+        (self.decider.is_idle() || self.decider.can_suspend()) && self.decider.can_unload()
     }
 
     /// How long an idle session stays loaded: less when many are.

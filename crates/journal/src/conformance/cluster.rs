@@ -71,6 +71,41 @@ pub async fn unfinished_sessions_without_a_living_writer_are_orphaned(fixture: &
     assert_eq!(orphaned(&[]).await.len(), 3, "leases that ran out are free");
 }
 
+/// A reserved session belongs to its holder as long as that is a listed node, and yet any writer may take it.
+pub async fn a_reserved_session_is_orphaned_only_without_its_node(fixture: &Fixture) {
+    let (waiting, asked) =
+        (fixture.lease(fixture.id(), "a").await, fixture.lease(fixture.id(), "a").await);
+    for lease in [&waiting, &asked] {
+        let started = vec![Event::TurnStarted { message: "m".into() }];
+        fixture.append_events(lease, 0, started).await;
+        fixture.journal.reserve(lease, TTL * 100).await.unwrap();
+    }
+    let orphaned = async |dead: &[String]| {
+        let found = fixture.journal.orphaned_sessions(dead, None, 10).await.unwrap();
+        found.into_iter().map(|found| found.session).collect::<Vec<_>>()
+    };
+    let both = orphaned(&[]).await;
+    assert_eq!(both.len(), 2, "no node is listed");
+    fixture.journal.beat(beat("a", &[], &[])).await.unwrap();
+    assert_eq!(orphaned(&[]).await, []);
+    assert_eq!(orphaned(&["a".to_owned()]).await, both);
+    fixture.clock.advance(TTL);
+    let info = fixture.journal.info(waiting.session).await.unwrap().unwrap();
+    assert_eq!(info.lease.unwrap().holder, "a", "after the lease would have expired");
+    fixture.journal.beat(beat("b", &[waiting.session], &[])).await.unwrap();
+    assert_eq!(fixture.journal.census("a").await.unwrap().observed, [waiting.session]);
+    fixture.journal.submit(asked.session, message("a", "x")).await.unwrap();
+    assert_eq!(orphaned(&[]).await, [asked.session], "a command waits for a writer");
+    let taken = fixture.lease(waiting.session, "b").await;
+    fixture.journal.reserve(&waiting, TTL).await.unwrap();
+    fixture.append(&taken, 1, 1).await;
+    fixture.journal.release(&taken).await.unwrap();
+    let info = fixture.journal.info(waiting.session).await.unwrap().unwrap();
+    assert_eq!(info.lease, None, "a release ends the reservation");
+    fixture.journal.leave("a").await.unwrap();
+    assert_eq!(orphaned(&[]).await, both);
+}
+
 /// Only observers of other living nodes count, and only for the writer of the session.
 pub async fn a_writer_learns_what_clients_of_other_nodes_observe(fixture: &Fixture) {
     let (one, two) =

@@ -35,6 +35,14 @@ pub trait Writer: Send + Sync + fmt::Debug {
     /// When the journal fails.
     async fn release(&self, lease: &Lease) -> Result<(), Fault>;
 
+    /// Releases the lease of a session whose turn waits, and reserves the session for its holder for `time`: any
+    /// writer may take the lease, for a command. But as long as the holder is a listed node, the session counts as its
+    /// own and not as orphaned. Reserving a lost lease does nothing.
+    ///
+    /// # Errors
+    /// When the journal fails.
+    async fn reserve(&self, lease: &Lease, time: Duration) -> Result<(), Fault>;
+
     /// Makes records durable and returns the position of the last one.
     ///
     /// # Errors

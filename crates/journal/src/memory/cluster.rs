@@ -69,7 +69,7 @@ impl Cluster for Memory {
             .map(|(session, _)| *session)
             .collect();
         let is_held =
-            |session: &SessionId| self.with(|state, _| state.is_held_by(*session, holder));
+            |session: &SessionId| self.with(|state, _| state.is_held_by(*session, holder, now));
         let observed = seen.into_iter().filter(is_held).collect();
         Ok(Census { nodes, observed })
     }
@@ -87,7 +87,10 @@ impl Cluster for Memory {
         after: Option<SessionId>,
         limit: usize,
     ) -> Result<Vec<UnfinishedSession>, Fault> {
-        self.with(|state, world| state.orphaned_sessions(dead, after, limit, world.clock.now()))
+        let nodes: Vec<String> = lock(&self.shared.cluster).nodes.keys().cloned().collect();
+        self.with(|state, world| {
+            state.orphaned_sessions(dead, &nodes, after, limit, world.clock.now())
+        })
     }
 
     async fn note(&self, name: &str) -> Result<Option<Note>, Fault> {

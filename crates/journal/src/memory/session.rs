@@ -98,9 +98,15 @@ impl MemorySession {
         self.commands.iter().filter(|(_, answer)| answer.is_none()).map(|(command, _)| command)
     }
 
+    /// The lease or the reservation of a holder.
     pub(super) fn lease(&self, now: Timestamp) -> Option<LeaseInfo> {
-        (self.token.is_some() && self.expires > now)
+        (self.expires > now && !self.holder.is_empty())
             .then(|| LeaseInfo { holder: self.holder.clone(), expires: self.expires })
+    }
+
+    /// Whether another writer may take the lease although a holder has reserved the session.
+    pub(super) fn is_reserved(&self, now: Timestamp) -> bool {
+        self.token.is_none() && self.lease(now).is_some()
     }
 
     /// Folds the views from the removed and the kept records: the summary, and what each record changed.

@@ -87,7 +87,7 @@ impl MemoryState {
         }
         let token = LeaseToken(self.last_token + 1);
         let session = self.get_mut(request.session, Operation::TakeLease)?;
-        if let Some(lease) = session.lease(now)
+        if let Some(lease) = session.lease(now).filter(|_| session.token.is_some())
             && lease.holder != request.holder
             && request.dead_holder.as_ref() != Some(&lease.holder)
         {
@@ -121,10 +121,14 @@ impl MemoryState {
         Ok(Lease { head: session.head, expires: session.expires, ..lease.clone() })
     }
 
-    pub(super) fn release(&mut self, lease: &Lease) {
+    pub(super) fn release(&mut self, lease: &Lease, reserved: Option<Duration>, now: Timestamp) {
         let own_session = self.sessions.get_mut(&lease.session);
         if let Some(session) = own_session.filter(|session| session.token == Some(lease.token)) {
             session.token = None;
+            session.expires = now.after(reserved.unwrap_or_default());
+            if reserved.is_none() {
+                session.holder.clear();
+            }
         }
     }
 
@@ -390,17 +394,25 @@ impl MemoryState {
         Ok(found)
     }
 
+    /// `nodes` are the listed ones: a reservation of any other holder is void.
     pub(super) fn orphaned_sessions(
         &self,
         dead: &[String],
+        nodes: &[String],
         after: Option<SessionId>,
         limit: usize,
         now: Timestamp,
     ) -> Result<Vec<UnfinishedSession>, Fault> {
-        let is_free =
-            |lease: &Option<LeaseInfo>| lease.as_ref().is_none_or(|it| dead.contains(&it.holder));
+        let is_free = |found: &UnfinishedSession| {
+            let is_reserved =
+                self.sessions.get(&found.session).is_some_and(|it| it.is_reserved(now));
+            found.lease.as_ref().is_none_or(|lease| {
+                let is_left = found.pending > 0 || !nodes.contains(&lease.holder);
+                dead.contains(&lease.holder) || (is_reserved && is_left)
+            })
+        };
         let all = self.unfinished(after, usize::MAX, now)?;
-        Ok(all.into_iter().filter(|found| is_free(&found.lease)).take(limit).collect())
+        Ok(all.into_iter().filter(is_free).take(limit).collect())
     }
 
     /// Each session with its lease and what wakes it.
@@ -411,10 +423,11 @@ impl MemoryState {
         self.sessions.iter().map(move |(id, session)| (*id, &session.timed, session.lease(now)))
     }
 
-    /// Whether the lease of a session, valid or not, was last given to this holder.
-    pub(super) fn is_held_by(&self, session: SessionId, holder: &str) -> bool {
+    /// Whether the lease of a session, valid or not, was last given to this holder, or the session is reserved for it.
+    pub(super) fn is_held_by(&self, session: SessionId, holder: &str, now: Timestamp) -> bool {
         let found = self.sessions.get(&session);
-        found.is_some_and(|found| found.token.is_some() && found.holder == holder)
+        let is_own = |found: &MemorySession| found.token.is_some() || found.is_reserved(now);
+        found.is_some_and(|found| is_own(found) && found.holder == holder)
     }
 
     pub(super) fn rates(&self, query: &RateQuery) -> Result<Vec<FaultRate>, Fault> {

@@ -34,7 +34,7 @@ impl WriterConnection {
         let done = match request {
             WriteRequest::TakeLease(request) => self.take_lease(request),
             WriteRequest::Renew(lease, ttl) => self.renew(lease, *ttl),
-            WriteRequest::Release(lease) => self.release(lease),
+            WriteRequest::Release(lease, reserved) => self.release(lease, *reserved),
             WriteRequest::Append(append) => self.append(append),
             WriteRequest::Submit(session, command) => self.submit(*session, command),
             WriteRequest::Withdraw(session, command, answer) => {
@@ -76,7 +76,7 @@ impl WriterConnection {
         let found = SessionRow::load(self.connection()?, self.path(), session)?;
         let row = match found {
             Some(row) => {
-                if let Some(lease) = row.lease(now)
+                if let Some(lease) = row.lease(now).filter(|_| row.token.is_some())
                     && lease.holder != request.holder
                     && request.dead_holder.as_ref() != Some(&lease.holder)
                 {
@@ -181,10 +181,19 @@ impl WriterConnection {
         Ok(Ok(WriteReply::Lease(Lease { head, expires: row.expires, ..lease.clone() })))
     }
 
-    fn release(&mut self, lease: &Lease) -> Result<WriteResult, SqliteError> {
+    fn release(
+        &mut self,
+        lease: &Lease,
+        reserved: Option<Duration>,
+    ) -> Result<WriteResult, SqliteError> {
         let row = SessionRow::load(self.connection()?, self.path(), lease.session)?;
         if let Some(mut row) = row.filter(|row| row.token == Some(lease.token)) {
             row.seal(self.cached_end(lease));
+            let now = self.context.world.clock.now();
+            row.expires = now.after(reserved.unwrap_or_default());
+            if reserved.is_none() {
+                row.holder.clear();
+            }
             SessionRow { token: None, ..row }.update(self.connection()?)?;
             self.frames += 2;
         }

@@ -26,7 +26,7 @@ const OPERATION: Operation = Operation::TakeLease;
 /// Sessions whose lease `?1` has and that nodes with a beat after `?2` observe.
 const OBSERVED: &str = "SELECT DISTINCT o.session FROM observer o JOIN node n ON n.holder = o.holder \
     JOIN session s ON s.uuid = o.session \
-    WHERE o.holder <> ?1 AND n.beat > ?2 AND s.holder = ?1 AND s.token IS NOT NULL";
+    WHERE o.holder <> ?1 AND n.beat > ?2 AND s.holder = ?1 AND (s.token IS NOT NULL OR s.expires > ?3)";
 
 type WriteResult = Result<Result<WriteReply, AppendError>, SqliteError>;
 
@@ -146,8 +146,9 @@ fn read_census(
     let nodes = nodes.collect::<Result<_, _>>()?;
     let mut statement = connection.prepare_cached(OBSERVED)?;
     let since = now.as_micros().saturating_sub(micros(NODE_GONE));
-    let observed =
-        statement.query_map((holder, since), |row| Ok(SessionId(Uuid::from_bytes(row.get(0)?))))?;
+    let observed = statement.query_map((holder, since, now.as_micros()), |row| {
+        Ok(SessionId(Uuid::from_bytes(row.get(0)?)))
+    })?;
     Ok(Census { nodes, observed: observed.collect::<Result<_, _>>()? })
 }
 

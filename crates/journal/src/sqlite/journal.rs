@@ -214,7 +214,12 @@ impl Writer for Sqlite {
     }
 
     async fn release(&self, lease: &Lease) -> Result<(), Fault> {
-        self.write(WriteRequest::Release(lease.clone())).await.map_err(into_fault)?;
+        self.write(WriteRequest::Release(lease.clone(), None)).await.map_err(into_fault)?;
+        Ok(())
+    }
+
+    async fn reserve(&self, lease: &Lease, time: Duration) -> Result<(), Fault> {
+        self.write(WriteRequest::Release(lease.clone(), Some(time))).await.map_err(into_fault)?;
         Ok(())
     }
 

@@ -110,8 +110,11 @@ pub(super) fn unfinished(
          FROM session s LEFT JOIN view_session v ON v.session = s.id \
          WHERE s.id IN (SELECT session FROM view_session WHERE open_turn IS NOT NULL \
          UNION SELECT session FROM inbox WHERE answer IS NULL) \
-         AND s.uuid > ?1 AND (?3 IS NULL OR s.token IS NULL OR s.expires <= ?4 \
-         OR s.holder IN (SELECT value FROM json_each(?3))) ORDER BY s.uuid LIMIT ?2",
+         AND s.uuid > ?1 AND (?3 IS NULL OR s.expires <= ?4 \
+         OR s.holder IN (SELECT value FROM json_each(?3)) \
+         OR (s.token IS NULL AND (s.holder NOT IN (SELECT holder FROM node) \
+         OR EXISTS (SELECT 1 FROM inbox i WHERE i.session = s.id AND i.answer IS NULL)))) \
+         ORDER BY s.uuid LIMIT ?2",
     )?;
     let after = after.map_or(Vec::new(), |session| session.0.as_bytes().to_vec());
     let dead = orphaned.map(|dead| serde_json::Value::from(dead.to_vec()).to_string());

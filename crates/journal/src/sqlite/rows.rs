@@ -179,9 +179,9 @@ impl SessionRow {
         Ok(())
     }
 
-    /// The lease, if it has not expired.
+    /// The lease, if it has not expired. Without a token, the session is reserved for its holder.
     pub(super) fn lease(&self, now: Timestamp) -> Option<LeaseInfo> {
-        (self.token.is_some() && self.expires > now)
+        (self.expires > now && !self.holder.is_empty())
             .then(|| LeaseInfo { holder: self.holder.clone(), expires: self.expires })
     }
 

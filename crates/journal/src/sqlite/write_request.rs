@@ -23,7 +23,8 @@ use crate::{
 pub(super) enum WriteRequest {
     TakeLease(LeaseRequest),
     Renew(Lease, Duration),
-    Release(Lease),
+    /// Releases a lease; with a time, the session stays reserved for the holder so long.
+    Release(Lease, Option<Duration>),
     Append(EncodedAppend),
     Submit(SessionId, Box<Command>),
     /// Gives a command this answer unless it already has one.
@@ -151,7 +152,7 @@ impl WriteRequest {
     pub(super) fn is_closing(&self) -> bool {
         match self {
             Self::Append(append) => append.is_closing,
-            Self::Release(_) | Self::Withdraw(..) | Self::Leave(_) | Self::SettleOnce(..) => true,
+            Self::Release(..) | Self::Withdraw(..) | Self::Leave(_) | Self::SettleOnce(..) => true,
             Self::Delete(_) | Self::Retain(..) | Self::Sweep | Self::ForgetOnce(_) => true,
             _ => false,
         }
@@ -159,7 +160,7 @@ impl WriteRequest {
 
     pub(super) fn operation(&self) -> Operation {
         match self {
-            Self::TakeLease(_) | Self::Renew(..) | Self::Release(_) => Operation::TakeLease,
+            Self::TakeLease(_) | Self::Renew(..) | Self::Release(..) => Operation::TakeLease,
             Self::Append(_) | Self::Project | Self::RebuildViews => Operation::AppendRecords,
             Self::Submit(..) | Self::Withdraw(..) => Operation::SubmitCommand,
             Self::PutBlob(..) => Operation::WriteBlob,

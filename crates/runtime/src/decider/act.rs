@@ -1,11 +1,12 @@
 //! Starts the work that is due once a batch is durable, and stops work that no longer is.
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use budao_core::{
-    event::SessionId,
+    event::{Origin, SessionId},
     fault::{Fact, Fault},
     session::{CallState, Session},
+    time::Timestamp,
     turn::{Input, Work as TurnWork},
 };
 use budao_engine::Batch;
@@ -13,7 +14,7 @@ use budao_pipeline::Work;
 use tokio::sync::oneshot;
 
 use super::{NativeDecider, RunningWork};
-use crate::{check, runtime::RuntimeShared, work};
+use crate::{check, model, runtime::RuntimeShared, work};
 
 impl NativeDecider {
     /// Starts work that is due and stops work that is no longer due.
@@ -34,6 +35,39 @@ impl NativeDecider {
                 self.running.push((work, running));
             }
         }
+        // Work that is not due any more gives its place at the gate up.
+        self.tools.admission = None;
+    }
+
+    /// The end of the patience of a turn that nobody observes and that does nothing but wait at its gate.
+    pub(super) fn wait_end(&self) -> Option<Timestamp> {
+        let turn = self.session.turn.as_ref()?;
+        // The requests of a session below another one follow the observers of that one while they are loaded.
+        let is_child =
+            matches!(self.session.origin, Some(Origin::Call { .. } | Origin::Stage { .. }));
+        let is_idle = turn.wait.is_held && !turn.cancelling && !self.is_parked && !is_child;
+        let (mut ends, mut has_request) = (None, false);
+        for (work, _) in self.running.iter().filter(|_| is_idle) {
+            match work {
+                Work::Turn(TurnWork::Model { .. }) => has_request = true,
+                Work::Turn(TurnWork::Wake { at, .. }) => ends = Some(*at),
+                _ => return None,
+            }
+        }
+        ends.filter(|_| has_request && !self.shared.observers.is_observed(self.id))
+    }
+
+    /// Leaves the waiting request to its gate.
+    pub(super) fn suspend_wait(&mut self) -> Option<Duration> {
+        let (end, now) = (self.wait_end()?, self.shared.world.clock.now());
+        let review = model::next_review(&self.shared.limits, &self.session, now);
+        let wake_at = review.map_or(end, |review| review.min(end));
+        let key = self.shared.models.model(self.session.model()).ok()?.gate_key();
+        if !self.shared.gates.suspend(self.id, &key, self.session.head, wake_at) {
+            return None;
+        }
+        self.running.clear();
+        Some(end.since(now) + self.shared.limits.lease)
     }
 
     /// Stops a request that waits at a gate, so that it asks again with the session's new settings.

@@ -1,6 +1,9 @@
 //! A request that waits at a gate, as its task sees it. Small: ten thousand may wait.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, Ordering},
+};
 
 use budao_core::gate::HoldReport;
 use tokio::sync::Notify;
@@ -20,6 +23,8 @@ pub(super) enum WaitUpdate {
 #[derive(Debug, Default)]
 pub(super) struct Waiter {
     update: Mutex<Option<WaitUpdate>>,
+    /// The request goes on to wait without this waiter's task.
+    is_detached: AtomicBool,
     changed: Notify,
 }
 
@@ -27,6 +32,17 @@ impl Waiter {
     pub(super) fn send(&self, update: WaitUpdate) {
         *self.lock() = Some(update);
         self.changed.notify_one();
+    }
+
+    /// Detaches the request from its task, unless the task has an update to take. Returns whether it did.
+    pub(super) fn detach(&self) -> bool {
+        let is_read = self.lock().is_none();
+        self.is_detached.store(is_read, Ordering::SeqCst);
+        is_read
+    }
+
+    pub(super) fn is_detached(&self) -> bool {
+        self.is_detached.load(Ordering::SeqCst)
     }
 
     pub(super) fn is_granted(&self) -> bool {

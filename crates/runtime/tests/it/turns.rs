@@ -12,5 +12,6 @@ mod promises;
 mod shapes;
 mod stops;
 mod storms;
+mod suspended;
 mod timers;
 mod waits;

@@ -173,7 +173,10 @@ async fn run(storm: &Storm, args: &Args) -> Result<Vec<Figures>> {
     let peers =
         args.peer.iter().filter(|peer| args.wants_system(&peer.name)).map(|peer| async move {
             let endpoints = Endpoints::start(storm).await;
-            let outcome = peer.run(storm, &endpoints.urls()).await?;
+            // A peer that cannot be run must not end the comparison of the others.
+            let outcome = peer.run(storm, &endpoints.urls()).await.unwrap_or_else(|error| {
+                Outcome { unsupported: Some(format!("{error:#}")), ..Outcome::default() }
+            });
             anyhow::Ok(Figures::new(&peer.name, storm, outcome, &endpoints.log()))
         });
     let at_once = if storm.turns > MANY_TURNS { 1 } else { args.peer.len().max(1) };

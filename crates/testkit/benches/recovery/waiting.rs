@@ -1,7 +1,10 @@
 //! Ten thousand turns that wait for a service that is away: memory of each and wake-ups of the server, compared with as
 //! many sessions whose turn was answered and that are idle.
+//!
+//! A tenth as many sessions come first. What the server needs for them stays: connections, caches, and room for the
+//! sessions that are loaded at the same time. Measured is what the others add.
 
-use std::{collections::HashMap, ffi::OsString, fs, path::Path, time::Duration};
+use std::{collections::HashMap, ffi::OsString, fs, ops::Range, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use budao_testkit::{
@@ -24,6 +27,8 @@ const CONNECTIONS: usize = 32;
 const SETTLE: Duration = Duration::from_secs(10);
 /// How long wake-ups are counted.
 const WATCH: Duration = Duration::from_secs(10);
+/// The sessions before the measured ones: one for so many of these.
+const FIRST_SHARE: usize = 10;
 /// Sessions that are asked whether they really wait.
 const SAMPLE: usize = 100;
 
@@ -31,6 +36,8 @@ const SAMPLE: usize = 100;
 #[derive(Debug)]
 struct RestingCost {
     resident: f64,
+    /// Resident bytes that the sessions after the first ones added.
+    added: f64,
     /// Wake-ups of all its threads, for each second.
     wake_ups: f64,
     /// Of the sample, sessions that are idle.
@@ -54,11 +61,14 @@ pub(crate) async fn run(program: &Path, sessions: usize) -> Result<()> {
         );
         return Ok(());
     }
-    let bytes = (waiting.resident - idle.resident) / sessions as f64;
+    let bytes = (waiting.added - idle.added) / sessions as f64;
+    let kib = |bytes: f64| bytes / 1024.0;
     let note = format!(
-        "{sessions} sessions: {:.0} KiB waiting, {:.0} KiB idle",
-        waiting.resident / 1024.0,
-        idle.resident / 1024.0
+        "{sessions} sessions add {:.0} KiB waiting, {:.0} KiB idle; the server has {:.0} and {:.0} KiB",
+        kib(waiting.added),
+        kib(idle.added),
+        kib(waiting.resident),
+        kib(idle.resident)
     );
     line("bytes", (bytes, "bytes"), Some(1024.0), note);
     let note = format!(
@@ -81,15 +91,24 @@ async fn measure(program: &Path, sessions: usize, weather: Weather) -> Result<Re
     let folder = tempfile::tempdir().context("make a folder")?;
     let setup = ServerSetup::new(program, &[service.url()], folder.path())?;
     let server = setup.start("127.0.0.1:0").await?;
+    let first = sessions / FIRST_SHARE;
+    send_all(&server.address, 0..first).await?;
+    let before = resident(&server)?;
+    let ids = send_all(&server.address, first..first + sessions).await?;
+    let wake_ups = watch_wake_ups(&server).await?;
+    let resident = resident(&server)?;
+    let idle = count_idle(&server.address, ids.iter().take(SAMPLE)).await?;
+    Ok(RestingCost { resident, added: resident - before, wake_ups, idle })
+}
+
+/// Opens a session for each number, sends it its message, and lets the server come to rest; returns the ids.
+async fn send_all(address: &str, numbers: Range<usize>) -> Result<Vec<String>> {
     let workers = stream::iter(0..CONNECTIONS).map(|worker| {
-        send_messages(&server.address, (worker..sessions).step_by(CONNECTIONS).collect())
+        send_messages(address, numbers.clone().skip(worker).step_by(CONNECTIONS).collect())
     });
     let ids: Vec<Vec<String>> = workers.buffer_unordered(CONNECTIONS).try_collect().await?;
     tokio::time::sleep(SETTLE).await;
-    let wake_ups = watch_wake_ups(&server).await?;
-    let resident = resident(&server)?;
-    let idle = count_idle(&server.address, ids.iter().flatten().take(SAMPLE)).await?;
-    Ok(RestingCost { resident, wake_ups, idle })
+    Ok(ids.into_iter().flatten().collect())
 }
 
 /// Opens a session for each number and sends it its message; returns the ids.

@@ -208,6 +208,9 @@ async fn run(storm: &Storm, seed: u64) -> Figures {
     ]));
     let journal: Arc<dyn Journal> = Arc::new(Memory::new(world::seeded(seed), Limits::default()));
     let mut runtime = start(&journal, &models, seed);
+    if is_background(storm, seed) {
+        runtime.track_observers();
+    }
     let permissions = Permissions { mode: Mode::Auto, ..Permissions::default() };
     let fallbacks = if storm.has_second { vec!["second".to_owned()] } else { Vec::new() };
     let settings =
@@ -226,6 +229,9 @@ async fn run(storm: &Storm, seed: u64) -> Figures {
         tokio::time::sleep(kill_at).await;
         runtime.shutdown(Duration::ZERO).await;
         runtime = start(&journal, &models, seed + 1);
+        if is_background(storm, seed) {
+            runtime.track_observers();
+        }
         runtime.recover().await.unwrap();
     }
     let mut answered = 0;
@@ -263,6 +269,11 @@ async fn ended(
 /// Runs with the same storm and other jitter; one for a storm with very many turns.
 fn seeds(storm: &Storm) -> std::ops::RangeInclusive<u64> {
     if storm.turns > 200 { 1..=1 } else { 1..=3 }
+}
+
+/// Whether nobody observes the sessions of this run: they are then not loaded while they wait.
+fn is_background(storm: &Storm, seed: u64) -> bool {
+    seed == 3 || storm.turns > 200
 }
 
 #[tokio::test(start_paused = true)]
