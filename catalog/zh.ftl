@@ -386,11 +386,13 @@ mcp-login-needed =
     .model = { $auth_action ->
         [more_rights] 工具服务器 { $mcp_server } 的登录权限不包括这次调用，只有人能补充授权。
         [login_expired] 工具服务器 { $mcp_server } 的登录已过期，只有人能重新登录。
+        [none] 工具服务器 { $mcp_server } 需要登录，只有人能完成。
        *[other] 工具服务器 { $mcp_server } 需要登录，只有人能完成。
     }
     .user = { $auth_action ->
         [more_rights] 你在工具服务器 { $mcp_server } 的登录权限不够。补充授权请运行：{ $command }
         [login_expired] 你在工具服务器 { $mcp_server } 的登录已过期。重新登录请运行：{ $command }
+        [none] 你还没有登录工具服务器 { $mcp_server }。登录请运行：{ $command }
        *[other] 你还没有登录工具服务器 { $mcp_server }。登录请运行：{ $command }
     }
     .about = 远程 MCP 服务器要求 OAuth 登录，但没有登录、登录过期且无法续期，或者服务器要求更多权限。由人在浏览器里登录一次，之后令牌会自动续期。
@@ -2529,7 +2531,6 @@ absent-matches = 多
 absent-exit-code = 错误
 absent-signal = 信号
 absent-command = 该命令
-absent-auth-action = 登录
 absent-shell-id = 该 shell
 absent-host = 该主机
 absent-wait-ms = 一些

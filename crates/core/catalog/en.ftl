@@ -402,11 +402,13 @@ mcp-login-needed =
     .model = { $auth_action ->
         [more_rights] The login to the tool server { $mcp_server } does not cover this call. Only a person can extend it.
         [login_expired] The login to the tool server { $mcp_server } has expired. Only a person can renew it.
+        [none] The tool server { $mcp_server } needs a login that only a person can do.
        *[other] The tool server { $mcp_server } needs a login that only a person can do.
     }
     .user = { $auth_action ->
         [more_rights] Your login to the tool server { $mcp_server } does not cover what was asked. Extend it with: { $command }
         [login_expired] Your login to the tool server { $mcp_server } has expired. Renew it with: { $command }
+        [none] You are not logged in to the tool server { $mcp_server }. Log in with: { $command }
        *[other] You are not logged in to the tool server { $mcp_server }. Log in with: { $command }
     }
     .about = A remote MCP server wants an OAuth login and there is none, it has expired and cannot be renewed, or the server wants more rights than were granted. A person logs in once in a browser; afterwards the tokens renew themselves.
@@ -2571,7 +2573,6 @@ absent-matches = several
 absent-exit-code = an error
 absent-signal = a signal
 absent-command = the command
-absent-auth-action = a login
 absent-shell-id = the shell
 absent-host = the host
 absent-wait-ms = some

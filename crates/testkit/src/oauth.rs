@@ -21,7 +21,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-type Fields = BTreeMap<String, String>;
+type FormFields = BTreeMap<String, String>;
 
 /// What the servers do wrong. The default is right in everything.
 #[derive(Clone, Debug, Default)]
@@ -73,11 +73,11 @@ struct ServerPair {
 #[derive(Debug, Default)]
 pub struct Ledger {
     /// The forms that the token endpoint got.
-    pub token_forms: Vec<Fields>,
+    pub token_forms: Vec<FormFields>,
     /// The bodies that the registration endpoint got.
     pub registrations: Vec<Value>,
     /// The queries that the authorization endpoint got.
-    pub authorizations: Vec<Fields>,
+    pub authorizations: Vec<FormFields>,
     /// Tokens that were revoked by a client.
     pub revoked: Vec<String>,
     /// Every access token with its audience, its scopes, and whether it still works.
@@ -86,7 +86,7 @@ pub struct Ledger {
     pub token_status: Option<u16>,
     /// Requests to the MCP server, with the token of each.
     pub requests: Vec<(String, Option<String>)>,
-    codes: BTreeMap<String, Fields>,
+    codes: BTreeMap<String, FormFields>,
     refresh_tokens: BTreeMap<String, String>,
     device_polls: u32,
     numbers: u32,
@@ -157,7 +157,7 @@ impl OauthServer {
     /// How often tokens were asked for with this grant.
     #[must_use]
     pub fn grants(&self, grant: &str) -> usize {
-        let is_it = |form: &&Fields| form.get("grant_type").is_some_and(|it| it == grant);
+        let is_it = |form: &&FormFields| form.get("grant_type").is_some_and(|it| it == grant);
         self.ledger().token_forms.iter().filter(is_it).count()
     }
 
@@ -240,7 +240,7 @@ async fn server_metadata(State(shared): State<Arc<ServerPair>>) -> Json<Value> {
     Json(metadata)
 }
 
-async fn authorize(State(shared): State<Arc<ServerPair>>, Query(query): Query<Fields>) -> Redirect {
+async fn authorize(State(shared): State<Arc<ServerPair>>, Query(query): Query<FormFields>) -> Redirect {
     let behaviour = &shared.behaviour;
     let code = {
         let mut ledger = shared.ledger();
@@ -265,7 +265,7 @@ async fn register(State(shared): State<Arc<ServerPair>>, Json(body): Json<Value>
     (StatusCode::CREATED, Json(json!({ "client_id": "registered-client" }))).into_response()
 }
 
-async fn revoke(State(shared): State<Arc<ServerPair>>, Form(form): Form<Fields>) -> Json<Value> {
+async fn revoke(State(shared): State<Arc<ServerPair>>, Form(form): Form<FormFields>) -> Json<Value> {
     shared.ledger().revoked.extend(form.get("token").cloned());
     Json(json!({}))
 }
@@ -277,7 +277,7 @@ async fn device(State(shared): State<Arc<ServerPair>>) -> Json<Value> {
     }))
 }
 
-async fn token(State(shared): State<Arc<ServerPair>>, Form(form): Form<Fields>) -> Response {
+async fn token(State(shared): State<Arc<ServerPair>>, Form(form): Form<FormFields>) -> Response {
     let status = {
         let mut ledger = shared.ledger();
         ledger.token_forms.push(form.clone());
@@ -316,7 +316,7 @@ async fn token(State(shared): State<Arc<ServerPair>>, Form(form): Form<Fields>) 
 }
 
 /// A code works once, with the verifier of its challenge and the same redirect.
-fn redeem_code(shared: &ServerPair, form: &Fields) -> Option<Value> {
+fn redeem_code(shared: &ServerPair, form: &FormFields) -> Option<Value> {
     let field = |name: &str| form.get(name).map(String::as_str).unwrap_or_default();
     let asked = shared.ledger().codes.remove(field("code"))?;
     let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(field("code_verifier").as_bytes()));

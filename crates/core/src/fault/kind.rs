@@ -971,7 +971,7 @@ impl Kind {
                 event: Announcement::Execution,
                 editor: EditorOutcome::ToolCallFailed,
                 context: &[Fact::McpServer, Fact::ToolName],
-                always: &[Fact::McpServer, Fact::AuthAction, Fact::Command],
+                always: &[Fact::McpServer, Fact::Command],
                 facts: &[Fact::McpServer, Fact::ToolName, Fact::AuthAction, Fact::Command],
                 recommendations: 2,
                 model_advice: 2,
@@ -4529,7 +4529,7 @@ pub enum Fact {
     McpServer,
     /// What the MCP server would have to offer.
     Capability,
-    /// What the sign-in needs: `user_authorization_required`.
+    /// What the sign-in needs: `user_authorization_required`, `login_missing`, `login_expired`, `more_rights`.
     AuthAction,
     /// The number the remote side gave.
     PeerCode,
