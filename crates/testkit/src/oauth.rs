@@ -240,7 +240,10 @@ async fn server_metadata(State(shared): State<Arc<ServerPair>>) -> Json<Value> {
     Json(metadata)
 }
 
-async fn authorize(State(shared): State<Arc<ServerPair>>, Query(query): Query<FormFields>) -> Redirect {
+async fn authorize(
+    State(shared): State<Arc<ServerPair>>,
+    Query(query): Query<FormFields>,
+) -> Redirect {
     let behaviour = &shared.behaviour;
     let code = {
         let mut ledger = shared.ledger();
@@ -265,7 +268,10 @@ async fn register(State(shared): State<Arc<ServerPair>>, Json(body): Json<Value>
     (StatusCode::CREATED, Json(json!({ "client_id": "registered-client" }))).into_response()
 }
 
-async fn revoke(State(shared): State<Arc<ServerPair>>, Form(form): Form<FormFields>) -> Json<Value> {
+async fn revoke(
+    State(shared): State<Arc<ServerPair>>,
+    Form(form): Form<FormFields>,
+) -> Json<Value> {
     shared.ledger().revoked.extend(form.get("token").cloned());
     Json(json!({}))
 }
