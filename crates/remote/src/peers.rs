@@ -20,7 +20,7 @@ use budao_core::{
 use crate::{
     calls::{CallKey, CallOffer, CallPurpose, CancelReason, WorkerMessage},
     peer_notes::{PeerAnswer, PeerCall, PeerNote, PeerOutput, PeerVerdict},
-    roster::{Deliveries, ProcessKey, Roster, WorkerProcess},
+    roster::{Deliveries, ProcessKey, Roster, RosterProcess},
     workers::Workers,
 };
 
@@ -249,7 +249,7 @@ impl Roster {
                 continue;
             }
             if is_here.is_none() {
-                self.processes.insert(id.clone(), WorkerProcess::absent(&name, now));
+                self.processes.insert(id.clone(), RosterProcess::absent(&name, now));
                 awaited.push(id.clone());
             }
             if let Some(worker) = self.processes.get_mut(&id) {

@@ -38,7 +38,7 @@ type QueueKey = (Arc<str>, String, String);
 
 /// One process of a worker.
 #[derive(Debug)]
-pub(crate) struct WorkerProcess {
+pub(crate) struct RosterProcess {
     pub(crate) name: String,
     pub(crate) owner: String,
     pub(crate) scope: OfferScope,
@@ -58,7 +58,7 @@ pub(crate) struct WorkerProcess {
     pub(crate) gone: Option<Timestamp>,
 }
 
-impl WorkerProcess {
+impl RosterProcess {
     /// A process that claimed a call before this server started, and is not back yet.
     pub(crate) fn absent(name: &str, now: Timestamp) -> Self {
         Self {
@@ -101,7 +101,7 @@ impl WorkerProcess {
 /// All workers and open calls of this server.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
-    pub(crate) processes: BTreeMap<ProcessKey, WorkerProcess>,
+    pub(crate) processes: BTreeMap<ProcessKey, RosterProcess>,
     pub(crate) calls: BTreeMap<CallKey, OpenCall>,
     /// Calls that no process could take, in the order in which they came.
     waiting: BTreeMap<QueueKey, VecDeque<CallKey>>,
@@ -174,7 +174,7 @@ impl Roster {
     /// Whether a process on this connection declared the call, or claims it now.
     pub(crate) fn declares(&self, connection: &str, key: &CallKey) -> bool {
         let uses =
-            |worker: &&WorkerProcess| worker.link.as_ref().is_some_and(|(id, _)| id == connection);
+            |worker: &&RosterProcess| worker.link.as_ref().is_some_and(|(id, _)| id == connection);
         self.processes
             .values()
             .filter(uses)
@@ -223,7 +223,7 @@ impl Roster {
         now: Timestamp,
     ) -> Option<ProcessKey> {
         let worker =
-            self.processes.entry(id.clone()).or_insert_with(|| WorkerProcess::absent(name, now));
+            self.processes.entry(id.clone()).or_insert_with(|| RosterProcess::absent(name, now));
         worker.held.insert(key.clone());
         if worker.link.is_none() {
             // A claim is a sign of life, perhaps by another server: the grace begins anew.
@@ -462,7 +462,7 @@ impl Roster {
         now: Timestamp,
     ) -> (Deliveries, Vec<ProcessKey>) {
         let uses =
-            |worker: &WorkerProcess| worker.link.as_ref().is_some_and(|(id, _)| id == connection);
+            |worker: &RosterProcess| worker.link.as_ref().is_some_and(|(id, _)| id == connection);
         let gone: Vec<ProcessKey> = self
             .processes
             .iter()

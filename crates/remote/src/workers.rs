@@ -28,7 +28,7 @@ use crate::{
     limits::WorkerLimits,
     offers::{OfferScope, TenantTools, WorkerOffer},
     peer_notes::OwnNote,
-    roster::{Deliveries, ProcessKey, Roster, WorkerProcess},
+    roster::{Deliveries, ProcessKey, Roster, RosterProcess},
     tool::RemoteTool,
 };
 pub(crate) use call_handle::CallHandle;
@@ -192,7 +192,7 @@ impl Workers {
         let worker = roster
             .processes
             .entry(id.clone())
-            .or_insert_with(|| WorkerProcess::absent(&offer.worker, now));
+            .or_insert_with(|| RosterProcess::absent(&offer.worker, now));
         worker.name.clone_from(&offer.worker);
         worker.owner.clone_from(&identity.user);
         worker.scope = scope;

@@ -11,7 +11,7 @@ use super::{WorkerIdentity, Workers};
 use crate::{
     limits::limit_reached,
     offers::{OfferScope, TenantTools, WorkerOffer, check_offer, violated},
-    roster::{ProcessKey, WorkerProcess},
+    roster::{ProcessKey, RosterProcess},
 };
 
 /// Writes of a note that other servers may outrun before an offer fails.
@@ -76,7 +76,7 @@ impl Workers {
                     return Err(limit_reached("tenant_workers", limits.workers));
                 }
                 let owner = identity.user.clone();
-                let reserved = WorkerProcess { owner, ..WorkerProcess::absent(&offer.worker, now) };
+                let reserved = RosterProcess { owner, ..RosterProcess::absent(&offer.worker, now) };
                 roster.processes.insert(id.clone(), reserved);
                 drop(roster);
                 self.expire_later(id.clone(), now);
