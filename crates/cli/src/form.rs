@@ -9,7 +9,7 @@ use budao_core::{
 use budao_runtime::Question;
 use serde_json::{Map, Value, json};
 
-use crate::texts::fill;
+use crate::texts::{fill, localize};
 
 /// The question for input behind a question; `None` if it is about a permission.
 pub(crate) fn elicitation_of(question: &Question) -> Option<Elicitation> {
@@ -72,11 +72,19 @@ pub(crate) fn value_of(field: &FormField, text: &str) -> Option<Value> {
             let number = serde_json::from_str::<Value>(text).ok().filter(Value::is_number);
             number.unwrap_or_else(|| json!(text))
         }
-        FieldKind::Boolean => match text.to_lowercase().as_str() {
-            "y" | "yes" | "true" | "是" => json!(true),
-            "n" | "no" | "false" | "否" => json!(false),
-            _ => json!(text),
-        },
+        FieldKind::Boolean => {
+            let lower = text.to_lowercase();
+            let is_word = |id| {
+                [Lang::En, Lang::Zh]
+                    .iter()
+                    .any(|lang| localize(*lang, id).split(' ').any(|word| word == lower))
+            };
+            match (is_word("form-yes-words"), is_word("form-no-words")) {
+                (true, _) => json!(true),
+                (_, true) => json!(false),
+                _ => json!(text),
+            }
+        }
         FieldKind::Choice { .. } => option(text),
         FieldKind::Choices { .. } => {
             text.split(',').map(str::trim).filter(|it| !it.is_empty()).map(option).collect()

@@ -204,6 +204,8 @@ doctor-permission = permission
 doctor-tool_server = tool server
 
 form-address = { $server } asks you to open an address at { $host }: { $message } ({ $url })
+form-yes-words = y yes true
+form-no-words = n no false
 form-question = { $server } asks: { $message }
 transcript-timer-set = timer set:
 transcript-next-at = next at

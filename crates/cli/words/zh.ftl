@@ -148,6 +148,8 @@ doctor-permission = 权限
 doctor-tool_server = 工具服务器
 
 form-address = { $server } 请你打开 { $host } 上的一个地址：{ $message }（{ $url }）
+form-yes-words = 是 对 y yes true
+form-no-words = 否 不 n no false
 form-question = { $server } 询问：{ $message }
 transcript-timer-set = 已设置定时器：
 transcript-next-at = 下次触发

@@ -58,7 +58,7 @@ pub struct FormField {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum FieldKind {
-    /// A text.
+    /// A text, with bounds on its length and an optional form.
     Text {
         /// The smallest number of characters.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,7 +70,7 @@ pub enum FieldKind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         format: Option<TextFormat>,
     },
-    /// A number.
+    /// A number, with bounds on its value.
     Number {
         /// Whether fractions are refused.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]

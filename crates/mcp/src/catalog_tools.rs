@@ -26,7 +26,7 @@ const ALL_SERVERS: &str = "*";
 
 /// What a tool does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Request {
+enum CatalogRequest {
     ListResources,
     ReadResource,
     ListPrompts,
@@ -36,7 +36,7 @@ enum Request {
 /// A tool over the resources or prompts of several servers.
 #[derive(Debug)]
 struct CatalogTool {
-    request: Request,
+    request: CatalogRequest,
     spec: Arc<ToolSpec>,
     servers: Vec<Arc<ServerShared>>,
 }
@@ -50,9 +50,9 @@ pub(crate) fn tools(servers: &[Arc<ServerShared>]) -> Vec<Arc<dyn Tool>> {
     for (has, requests) in [
         (
             ServerShared::has_resources as fn(&ServerShared) -> bool,
-            [Request::ListResources, Request::ReadResource],
+            [CatalogRequest::ListResources, CatalogRequest::ReadResource],
         ),
-        (ServerShared::has_prompts, [Request::ListPrompts, Request::GetPrompt]),
+        (ServerShared::has_prompts, [CatalogRequest::ListPrompts, CatalogRequest::GetPrompt]),
     ] {
         let servers = having(has);
         if servers.is_empty() {
@@ -66,7 +66,7 @@ pub(crate) fn tools(servers: &[Arc<ServerShared>]) -> Vec<Arc<dyn Tool>> {
     tools
 }
 
-impl Request {
+impl CatalogRequest {
     fn spec(self, servers: &[Arc<ServerShared>]) -> ToolSpec {
         let names: Vec<&str> = servers.iter().map(|server| &*server.name).collect();
         let server = json!({ "type": "string", "enum": names, "description": "The MCP server." });
@@ -123,14 +123,14 @@ impl Tool for CatalogTool {
     async fn call(&self, arguments: Value, context: &CallContext) -> ToolResult {
         let answer = async {
             match self.request {
-                Request::ListResources => self.list(&arguments).await,
-                Request::ReadResource => {
+                CatalogRequest::ListResources => self.list(&arguments).await,
+                CatalogRequest::ReadResource => {
                     let uri = arguments["uri"].as_str().unwrap_or_default();
                     let parts = self.server(&arguments)?.read_resource(uri, LIMIT).await?;
                     Ok(text_of(parts))
                 }
-                Request::ListPrompts => self.list(&arguments).await,
-                Request::GetPrompt => {
+                CatalogRequest::ListPrompts => self.list(&arguments).await,
+                CatalogRequest::GetPrompt => {
                     let name = arguments["name"].as_str().unwrap_or_default();
                     let given = arguments["arguments"].as_object().cloned();
                     self.server(&arguments)?.prompt(name, given, LIMIT).await
@@ -168,7 +168,7 @@ impl CatalogTool {
         let (mut found, mut failed) = (Vec::new(), Vec::new());
         for server in self.servers.iter().filter(|it| one.is_none_or(|one| Arc::ptr_eq(one, it))) {
             let listed = match self.request {
-                Request::ListPrompts => server.prompts(LIMIT).await,
+                CatalogRequest::ListPrompts => server.prompts(LIMIT).await,
                 _ => resources(server).await,
             };
             match listed {
@@ -181,7 +181,8 @@ impl CatalogTool {
                 }
             }
         }
-        let name = if self.request == Request::ListPrompts { "prompts" } else { "resources" };
+        let name =
+            if self.request == CatalogRequest::ListPrompts { "prompts" } else { "resources" };
         let left_out = found.len().saturating_sub(RESOURCES_MAX);
         found.truncate(RESOURCES_MAX);
         let mut answer = json!({ name: found });

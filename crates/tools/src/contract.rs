@@ -214,7 +214,7 @@ pub struct SampleRequest {
     pub place: String,
     /// The standing instructions of the request; none if absent.
     pub system: Option<String>,
-    /// The request.
+    /// The messages of the request, joined to one text.
     pub prompt: String,
     /// The most tokens of the answer; the session's own limit if absent.
     pub max_tokens: Option<u32>,

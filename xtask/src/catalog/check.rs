@@ -100,6 +100,7 @@ const LINES: &[(&str, &[&str])] = &[
     ("reason-confirm", &[]),
     ("reason-approval", &[]),
     ("reason-readonly", &[]),
+    ("reason-spending-cap", &[]),
     ("reason-plan", &[]),
     ("reason-program", &[]),
     ("reason-mode-plan", &[]),
