@@ -24,7 +24,7 @@ pub fn event(event: Event, scrubber: &Scrubber, levels: usize) -> Event {
             scrubber.clean_text(text);
         }
         Event::MessageAccepted { content, .. } | Event::TimerFired { content, .. } => {
-            clean_blocks(content, scrubber)
+            clean_blocks(content, scrubber);
         }
         Event::ModelAnswered { content, response, .. } => {
             clean_blocks(content, scrubber);

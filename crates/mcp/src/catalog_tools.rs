@@ -177,7 +177,7 @@ impl CatalogTool {
                     entry
                 })),
                 Err(fault) => {
-                    failed.push(json!({ "server": &*server.name, "reason": fault.to_string() }))
+                    failed.push(json!({ "server": &*server.name, "reason": fault.to_string() }));
                 }
             }
         }

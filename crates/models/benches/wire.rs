@@ -70,6 +70,7 @@ fn answer(wire: Wire) -> Vec<u8> {
     events.concat().into_bytes()
 }
 
+#[expect(clippy::print_stderr, reason = "a bench prints what it measures")]
 fn main() {
     let request = request();
     let bodies = Wire::ALL.map(|wire| wire.request_body(&request).len());

@@ -170,7 +170,7 @@ async fn a_person_logs_in_looks_and_logs_out() {
     // Another server of the same journal brings the file.
     let shared = folder.path().join("shared.json");
     std::fs::copy(&file, &shared).unwrap();
-    assert_eq!(call(&["mcp", "logout", "remote"]).0, true);
+    assert!(call(&["mcp", "logout", "remote"]).0);
     assert!(!call(&["mcp", "call", "remote", "echo"]).0);
     let shared = shared.to_str().unwrap().to_owned();
     let (is_ok, text) = run(

@@ -15,9 +15,8 @@ use crate::{
     trace::Trace,
 };
 
-/// First words of the topics that engines and journals write themselves; some of them are read back as state.
-const RESERVED_TOPICS: [&str; 7] =
-    ["agui", "claude", "core", "engine", "journal", "pipeline", "relay"];
+/// First words of the topics that engines and journals read back as state. Facts that are only shown have other ones.
+const RESERVED_TOPICS: [&str; 4] = ["core", "engine", "journal", "pipeline"];
 
 /// The longest topic of a fact, in bytes.
 const TOPIC_MAX: usize = 128;

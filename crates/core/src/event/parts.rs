@@ -172,7 +172,6 @@ pub enum QuestionPurpose {
 impl QuestionPurpose {
     /// Whether the question decides if a call may run.
     #[must_use]
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     pub fn is_permission(&self) -> bool {
         *self == Self::Permission
     }

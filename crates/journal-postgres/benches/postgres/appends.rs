@@ -60,7 +60,7 @@ fn entry(event: &Arc<Event>, seq: Seq) -> Entry {
 
 fn append(lease: &Lease, head: Seq, event: &Arc<Event>, content: Content) -> Append {
     let mut append = Append::new(lease, head, vec![entry(event, head + 1)]);
-    if content == Content::RecordsAndCommands && head % COMMAND_EVERY == 0 {
+    if content == Content::RecordsAndCommands && head.is_multiple_of(COMMAND_EVERY) {
         let command = message(&format!("command-{head}"), "x");
         append.direct_commands.push((command, Answer::Accepted { at: head + 1 }));
     }

@@ -146,7 +146,7 @@ fn measure(args: &[String]) {
             system.round_trips.push(round_trips);
         }
     }
-    report(systems);
+    report(&systems);
 }
 
 fn line(bench: String, values: &[f64], unit: &str, bar: Option<f64>, better: Better, note: &str) {
@@ -165,8 +165,8 @@ fn line(bench: String, values: &[f64], unit: &str, bar: Option<f64>, better: Bet
 }
 
 /// What each costs, and by how much ours is below the best of the others, round by round.
-fn report(systems: Vec<System>) {
-    for system in &systems {
+fn report(systems: &[System]) {
+    for system in systems {
         let note = "client process; one turn, one call, durable on PostgreSQL";
         let bench = format!("turn/postgres_cpu/{}", system.name);
         line(bench, &system.cpu, "µs CPU", None, Better::Lower, note);

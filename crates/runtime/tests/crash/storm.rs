@@ -117,7 +117,7 @@ pub(crate) fn inspect_all() -> StormCounts {
     let mut span = Duration::ZERO;
     while u64::from(counts.kills) < wanted {
         let session = counts.sessions;
-        if session % MEASURED_EVERY == 0 {
+        if session.is_multiple_of(MEASURED_EVERY) {
             span = length_of_a_life();
         }
         let slots = [1, 2, 8][session as usize % 3];

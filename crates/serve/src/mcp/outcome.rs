@@ -78,7 +78,7 @@ impl RunOutcome {
                 self.end = Some(RunState::Cancelled);
             }
             Activity::Answered { content, .. } if self.is_own_turn => {
-                self.answer = text_of(content)
+                self.answer = text_of(content);
             }
             Activity::TurnEnded { stop, fault, .. } if self.is_own_turn => {
                 self.fault = fault.cloned();

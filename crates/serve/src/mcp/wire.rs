@@ -84,6 +84,7 @@ pub(super) struct RpcRequest {
 }
 
 impl RpcRequest {
+    #[expect(clippy::result_large_err, reason = "a refusal becomes the response at once")]
     /// Reads a message. Answers to requests of the server are `None`: it sends none.
     pub(super) fn read(
         mut body: Map<String, Value>,

@@ -80,6 +80,7 @@ pub(super) async fn resume(State(shared): State<Arc<ServerPair>>, headers: Heade
     ([(header::CONTENT_TYPE, "text/event-stream")], format!("data: {answer}\n\n")).into_response()
 }
 
+#[expect(clippy::result_large_err, reason = "the error is the response to the refused request")]
 fn admit(shared: &ServerPair, headers: &HeaderMap, method: &str) -> Result<AccessToken, Response> {
     let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let given = header.and_then(|value| value.strip_prefix("Bearer ")).map(str::to_owned);

@@ -7,7 +7,7 @@ use budao_core::{
     elicitation::{Elicitation, ElicitationAnswer},
     event::{Answer, Decision, Event},
     message::CallId,
-    session::{CallState, SessionState},
+    session::{Call, CallState, SessionState},
     turn::{CallVerdict, Input, Work},
 };
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ fn need(play: &mut Play, call: &CallId, attempt: u32, digest: &str) -> Vec<&'sta
 
 fn question(play: &Play) -> String {
     let turn = play.session.turn.as_ref().unwrap();
-    let open = turn.calls.iter().find_map(|call| call.open_question());
+    let open = turn.calls.iter().find_map(Call::open_question);
     open.unwrap().question.to_string()
 }
 
