@@ -214,5 +214,5 @@ async fn what_is_said_after_the_end_is_not_heard() {
     events.extend(sse::anthropic(&[ModelOutput::text("more")]));
     let (_provider, model) = anthropic(Reply::events(events)).await;
     let got = pieces(&model, request("hi")).await.unwrap();
-    assert_eq!(got.len(), 3);
+    assert!(!format!("{got:?}").contains("more"), "{got:?}");
 }
