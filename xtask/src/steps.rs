@@ -232,7 +232,7 @@ pub(crate) static STEPS: &[Step] = &[
     },
     Step {
         name: "kills",
-        about: "Python and Node workers, the server and clients, killed 60 times in calls (200 with --full)",
+        about: "Python and Node workers, the server and clients, killed 200 times in calls (1 000 with --full)",
         budget: minutes(1),
         when: StepScope::Always,
         needs: &[Need::Tool("node"), Need::Peer("web"), Need::Peer("python-package")],

@@ -131,19 +131,18 @@ impl CallContext {
         SpanId::of_call(self.session, self.turn, &self.call, self.attempt)
     }
 
-    /// Returns when the call has taken longer than `limit`. The time in which it waits for a person does not count.
+    /// Returns when the call has taken longer than `limit`. The time in which it waits for a person does not count. Time
+    /// is counted by sleeps, because a wall clock that is set back would prolong the call.
     pub async fn deadline(&self, limit: Duration) {
-        let clock = &self.world.clock;
-        let (began, waited_before) = (clock.now(), self.memory.waited_for_people());
-        loop {
-            let waited = self.memory.waited_for_people().saturating_sub(waited_before);
-            let left = limit.saturating_add(waited).saturating_sub(clock.now().since(began));
-            if left.is_zero() {
-                return;
-            }
+        let before = self.memory.waited_for_people();
+        let (mut slept, mut pause) = (Duration::ZERO, limit);
+        while !pause.is_zero() {
+            self.world.clock.sleep(pause).await;
+            slept = slept.saturating_add(pause);
+            let waited = self.memory.waited_for_people().saturating_sub(before);
+            let left = limit.saturating_add(waited).saturating_sub(slept);
             // While the call waits, nothing is used up: look again, but not all the time.
-            let pause = if waited.is_zero() { left } else { left.max(DEADLINE_PAUSE.min(limit)) };
-            clock.sleep(pause).await;
+            pause = if left.is_zero() { left } else { left.max(DEADLINE_PAUSE.min(limit)) };
         }
     }
 }

@@ -13,7 +13,7 @@ const PAGE: &str = "clients/page";
 const PYTHON: &str = "clients/python";
 
 /// Number of SIGKILLs in every run, and with `--full`; `clients/harness/kills.py --kills N` does more.
-const KILLS: (u32, u32) = (60, 200);
+const KILLS: (u32, u32) = (200, 1_000);
 
 /// Compiles the client and runs its tests in Node.
 pub(super) fn node(run: &StepContext) -> Result<StepResult> {

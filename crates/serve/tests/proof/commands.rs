@@ -195,11 +195,11 @@ async fn of_two_windows_that_settle_a_doubt_at_once_one_wins_and_the_other_is_to
         let received = until(&mut events, "agent.final_answer").await;
         let call = received.iter().find(|event| event.event == "agent.tool_call").unwrap();
         let settle = |outcome: &str| {
-            json!({
-                "event": "user.settle_doubt",
-                "session_id": session.id(),
-                "content": {"call_id": call.meta("call_id"), "outcome": outcome, "result": round},
-            })
+            let mut content = json!({"call_id": call.meta("call_id"), "outcome": outcome});
+            if outcome == "happened" {
+                content["result"] = json!(round);
+            }
+            json!({"event": "user.settle_doubt", "session_id": session.id(), "content": content})
         };
         let (mut one, mut two) = (stage.peer().await, stage.peer().await);
         let (first, second) = tokio::join!(
