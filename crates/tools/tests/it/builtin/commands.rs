@@ -165,6 +165,11 @@ async fn a_command_that_kills_its_launcher_is_ended_all_the_same() {
     let cmd = format!("setsid sleep 1000.{mark} & kill -9 $PPID; sleep 1000.{mark}");
     let outcome = fixture.call("bash_run", json!({ "cmd": cmd, "timeout_ms": 20_000 })).await;
     assert_eq!(kind(&outcome), Kind::KilledBySignal);
+    // They are killed, but without their launcher nobody awaits their end.
+    let began = Instant::now();
+    while !processes_with(&mark).is_empty() && began.elapsed() < Duration::from_secs(5) {
+        std::thread::yield_now();
+    }
     nobody_is_left(&mark);
 }
 
