@@ -88,7 +88,7 @@ impl Stepper<'_> {
                 Some(completed.map_err(|mismatches| {
                     let fault = Fault::new(Kind::AnswerDoesNotFit, Operation::AnswerQuestion)
                         .with(Fact::QuestionId, question.to_string());
-                    mismatches.into_iter().fold(fault, |fault, mismatch| fault.mismatch(mismatch))
+                    mismatches.into_iter().fold(fault, Fault::mismatch)
                 })?)
             }
             (Decision::Allow | Decision::Deny, _) => None,

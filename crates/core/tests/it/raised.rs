@@ -78,7 +78,9 @@ fn places_in(name: &str, function: &str) -> Vec<Place> {
             name: format!("{name}: Fault::new({first}, …)"),
             kinds,
             facts: named(function, "Fact::", Fact::VARIANTS),
-            has_mismatches: function.contains(".mismatch("),
+            has_mismatches: [".mismatch(", "Fault::mismatch"]
+                .iter()
+                .any(|it| function.contains(it)),
         })
     };
     starts.filter_map(place).collect()
