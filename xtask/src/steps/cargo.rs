@@ -36,11 +36,6 @@ pub(super) fn tests(run: &StepContext) -> Result<StepResult> {
         Runner::Cargo
     };
     cargo.args(["--no-fail-fast", "--locked", "--workspace", "--lib", "--bins", "--tests"]);
-    if runner == Runner::Nextest {
-        // Most tests wait for processes, deadlines and disks.
-        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        cargo.args(["--test-threads", &(2 * cores).to_string()]);
-    }
     cargo.env("BUDAO_PEERS", peers::dir()?);
     let tally = count_tests(&mut cargo, runner)?;
     Ok(StepResult::Passed(format!("{} tests", tally.passed)))
