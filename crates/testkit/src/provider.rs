@@ -266,7 +266,6 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         headers: parts.headers,
         body: serde_json::from_slice(&body).unwrap_or_default(),
     };
-    shared.reached.send_modify(|count| *count += 1);
     let reply = match &shared.answerer {
         Some(answerer) => Some(answerer(&asked)),
         None => {
@@ -274,6 +273,8 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
             lock(&shared.replies).pop_front()
         }
     };
+    // Only now: who waits for a request also reads it.
+    shared.reached.send_modify(|count| *count += 1);
     let reply = reply.unwrap_or_else(|| Reply::status(500).bytes("the test has no more replies"));
     let line = ConnectionGuard { shared, done: false };
     if reply.silent {
