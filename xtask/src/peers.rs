@@ -4,6 +4,7 @@
 //! again. `PEERS/<name>` is a link to a folder under `PEERS/.store`. A peer is built in its final folder, because a
 //! Python environment stores its own path, and one rename of the link publishes it: a partial peer is never visible.
 
+mod frameworks;
 mod install;
 mod list;
 
@@ -17,8 +18,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::table::{self, Align};
 use crate::{repo, test};
-
-pub(crate) use list::PEERS;
 
 /// A third-party program.
 #[derive(Debug)]
@@ -118,10 +117,15 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Every peer.
+pub(crate) fn all() -> impl Iterator<Item = &'static Peer> + Clone {
+    list::PEERS.iter().chain(frameworks::FRAMEWORKS)
+}
+
 fn choose(args: &Args) -> Result<Vec<&'static Peer>> {
     let needed = test::needed_peers(false);
-    if let Some(unknown) = args.names.iter().find(|name| PEERS.iter().all(|p| p.name != **name)) {
-        let names: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
+    if let Some(unknown) = args.names.iter().find(|name| all().all(|p| p.name != **name)) {
+        let names: Vec<&str> = all().map(|peer| peer.name).collect();
         bail!("there is no peer `{unknown}`; the peers are: {}", names.join(", "));
     }
     let wanted = |peer: &&Peer| {
@@ -133,26 +137,26 @@ fn choose(args: &Args) -> Result<Vec<&'static Peer>> {
             args.names.iter().any(|name| name == peer.name)
         }
     };
-    Ok(PEERS.iter().filter(wanted).collect())
+    Ok(all().filter(wanted).collect())
 }
 
 /// Fetches every peer that tests use, and returns their folders.
 pub(crate) fn ensure_for_tests() -> Result<Vec<(&'static Peer, PathBuf)>> {
     let dir = dir()?;
-    let wanted = PEERS.iter().filter(|peer| peer.use_in == UseIn::Tests);
+    let wanted = all().filter(|peer| peer.use_in == UseIn::Tests);
     wanted.map(|peer| Ok((peer, install::ensure(peer, &dir, false)?))).collect()
 }
 
 /// Fetches one peer and returns its folder.
 pub(crate) fn ensure(name: &str) -> Result<PathBuf> {
-    let peer = PEERS.iter().find(|peer| peer.name == name).context("there is no such peer")?;
+    let peer = all().find(|peer| peer.name == name).context("there is no such peer")?;
     install::ensure(peer, &dir()?, false)
 }
 
 /// Fetches every peer that benchmarks compare with, and returns their folders.
 pub(crate) fn ensure_for_benches() -> Result<Vec<(&'static Peer, PathBuf)>> {
     let dir = dir()?;
-    let wanted = PEERS.iter().filter(|peer| peer.use_in == UseIn::Benches);
+    let wanted = all().filter(|peer| peer.use_in == UseIn::Benches);
     wanted.map(|peer| Ok((peer, install::ensure(peer, &dir, false)?))).collect()
 }
 
@@ -188,7 +192,7 @@ pub(crate) fn dir() -> Result<PathBuf> {
 
 /// The folder of a peer; `None` if it is absent or outdated.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
-    let peer = PEERS.iter().find(|peer| peer.name == name)?;
+    let peer = all().find(|peer| peer.name == name)?;
     let place = dir().ok()?.join(name);
     (presence(peer, &place) == Presence::Present).then_some(place)
 }
@@ -251,8 +255,7 @@ pub(crate) fn version(peer: &Peer) -> String {
 
 fn listing(dir: &Path) -> String {
     let needed = test::needed_peers(true);
-    let rows: Vec<Vec<String>> = PEERS
-        .iter()
+    let rows: Vec<Vec<String>> = all()
         .map(|peer| {
             let versions = match peer.kind {
                 Kind::Npm(list) => format!("npm {}", list.join(" ")),
@@ -286,7 +289,7 @@ mod tests {
 
     #[test]
     fn every_package_is_pinned_to_one_version() {
-        for peer in PEERS {
+        for peer in all() {
             match peer.kind {
                 Kind::Npm(list) => {
                     for package in list.iter().filter(|package| !package.starts_with("--")) {
@@ -306,7 +309,7 @@ mod tests {
 
     #[test]
     fn every_peer_in_python_that_is_measured_has_its_script() {
-        for peer in PEERS.iter().filter(|peer| peer.use_in == UseIn::Benches) {
+        for peer in all().filter(|peer| peer.use_in == UseIn::Benches) {
             let Some((_, args)) = bench(peer, Path::new("peers")) else { continue };
             let script = args.last().filter(|_| matches!(peer.kind, Kind::Python(_)));
             assert!(script.is_none_or(|script| Path::new(script).is_file()), "{}", peer.name);
@@ -315,9 +318,9 @@ mod tests {
 
     #[test]
     fn names_are_unique() {
-        let mut names: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
+        let mut names: Vec<&str> = all().map(|peer| peer.name).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), PEERS.len());
+        assert_eq!(names.len(), all().count());
     }
 }

@@ -1,8 +1,15 @@
-//! The list of peers.
+//! The peers that speak our protocols, and the tools of the checks.
 
 use super::{Kind, Peer, Probe, UseIn};
 
-pub(crate) static PEERS: &[Peer] = &[
+/// The first message to an MCP server.
+const MCP_INITIALIZE: &str = concat!(
+    r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","#,
+    r#""capabilities":{},"clientInfo":{"name":"probe","version":"0"}}}"#,
+    "\n"
+);
+
+pub(super) static PEERS: &[Peer] = &[
     Peer {
         name: "mcp-everything",
         about: "the MCP project's own test server",
@@ -11,11 +18,7 @@ pub(crate) static PEERS: &[Peer] = &[
         probe: Probe {
             program: "node",
             args: &["node_modules/@modelcontextprotocol/server-everything/dist/index.js", "stdio"],
-            stdin: concat!(
-                r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","#,
-                r#""capabilities":{},"clientInfo":{"name":"probe","version":"0"}}}"#,
-                "\n"
-            ),
+            stdin: MCP_INITIALIZE,
             prints: r#""serverInfo""#,
         },
     },
@@ -30,11 +33,7 @@ pub(crate) static PEERS: &[Peer] = &[
         probe: Probe {
             program: "node",
             args: &["node_modules/@modelcontextprotocol/server-memory/dist/index.js"],
-            stdin: concat!(
-                r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","#,
-                r#""capabilities":{},"clientInfo":{"name":"probe","version":"0"}}}"#,
-                "\n"
-            ),
+            stdin: MCP_INITIALIZE,
             prints: r#""serverInfo""#,
         },
     },
@@ -173,6 +172,28 @@ pub(crate) static PEERS: &[Peer] = &[
         },
     },
     Peer {
+        name: "agno-ag-ui",
+        about: "agno with its AG-UI server, as an agent behind the relay",
+        kind: Kind::Python(&[
+            "agno==3.1.10",
+            "ag-ui-protocol==1.0.0",
+            "fastapi==0.163.0",
+            "python-multipart==0.0.33",
+            "uvicorn==0.54.0",
+        ]),
+        use_in: UseIn::Benches,
+        probe: Probe {
+            program: "bin/python",
+            args: &[
+                "-c",
+                "import agno.os.interfaces.agui; from importlib.metadata import version; \
+                 print('agno', version('agno'))",
+            ],
+            stdin: "",
+            prints: "agno 3.1.10",
+        },
+    },
+    Peer {
         name: "pydantic-ag-ui",
         about: "pydantic-ai with its AG-UI adapter, as an agent behind the relay",
         kind: Kind::Python(&[
@@ -208,105 +229,6 @@ pub(crate) static PEERS: &[Peer] = &[
             ],
             stdin: "",
             prints: "ajv true zod true",
-        },
-    },
-    Peer {
-        name: "langgraph",
-        about: "LangGraph with its checkpoints in SQLite and PostgreSQL, and LangChain's client of OpenAI",
-        kind: Kind::Python(&[
-            "langgraph==1.2.20",
-            "langgraph-checkpoint-sqlite==3.1.2",
-            "langgraph-checkpoint-postgres==3.2.0",
-            "psycopg[binary]==3.3.9",
-            "langchain-openai==1.7.3",
-        ]),
-        use_in: UseIn::Benches,
-        probe: Probe {
-            program: "bin/python",
-            args: &[
-                "-c",
-                "import langgraph.graph, langgraph.checkpoint.sqlite; \
-                 from importlib.metadata import version; print('langgraph', version('langgraph'))",
-            ],
-            stdin: "",
-            prints: "langgraph 1.2.20",
-        },
-    },
-    Peer {
-        name: "openai-agents",
-        about: "OpenAI's agents library",
-        kind: Kind::Python(&["openai-agents==0.24.0"]),
-        use_in: UseIn::Benches,
-        probe: Probe {
-            program: "bin/python",
-            args: &[
-                "-c",
-                "import agents; from importlib.metadata import version; \
-                 print('openai-agents', version('openai-agents'), agents.Runner.__name__)",
-            ],
-            stdin: "",
-            prints: "openai-agents 0.24.0 Runner",
-        },
-    },
-    Peer {
-        name: "openai-sdk",
-        about: "OpenAI's client library, as it is without a framework",
-        kind: Kind::Python(&["openai==3.49.0"]),
-        use_in: UseIn::Recovery,
-        probe: Probe {
-            program: "bin/python",
-            args: &["-c", "import openai; print('openai', openai.__version__)"],
-            stdin: "",
-            prints: "openai 3.49.0",
-        },
-    },
-    Peer {
-        name: "pydantic-ai",
-        about: "Pydantic AI, of its providers OpenAI alone, and DBOS to keep its runs",
-        kind: Kind::Python(&[
-            "pydantic-ai-slim==2.66.0",
-            "openai==3.49.0",
-            "tiktoken==0.14.0",
-            "dbos==3.3.0",
-        ]),
-        use_in: UseIn::Benches,
-        probe: Probe {
-            program: "bin/python",
-            args: &[
-                "-c",
-                "import pydantic_ai.models.function; from importlib.metadata import version; \
-                 print('pydantic-ai', version('pydantic-ai-slim'))",
-            ],
-            stdin: "",
-            prints: "pydantic-ai 2.66.0",
-        },
-    },
-    Peer {
-        name: "agno",
-        about: "agno with its databases in memory and in SQLite",
-        kind: Kind::Python(&["agno==3.1.10", "openai==3.49.0", "sqlalchemy[asyncio]==2.1.8"]),
-        use_in: UseIn::Benches,
-        probe: Probe {
-            program: "bin/python",
-            args: &[
-                "-c",
-                "import agno.agent, agno.db.in_memory, agno.db.sqlite; \
-                 from importlib.metadata import version; print('agno', version('agno'))",
-            ],
-            stdin: "",
-            prints: "agno 3.1.10",
-        },
-    },
-    Peer {
-        name: "rig",
-        about: "the most used agent framework in Rust, to measure against",
-        kind: Kind::Cargo,
-        use_in: UseIn::Benches,
-        probe: Probe {
-            program: "target/release/rig",
-            args: &["--version"],
-            stdin: "",
-            prints: "rig 0.44.0",
         },
     },
     Peer {
@@ -442,7 +364,7 @@ pub(crate) static PEERS: &[Peer] = &[
     },
     Peer {
         name: "front-ends",
-        about: "the clients of AG-UI and of the AI SDK, as web front ends use them",
+        about: "the clients of AG-UI and of the AI SDK, as web front ends use them, and a bundler",
         // Without the peer dependencies of the workflow package, which are build tools (240 MB).
         kind: Kind::Npm(&[
             "--legacy-peer-deps",
@@ -452,6 +374,8 @@ pub(crate) static PEERS: &[Peer] = &[
             "@ai-sdk/react@4.0.167",
             "@ai-sdk/workflow@2.0.43",
             "react@19.2.1",
+            "react-dom@19.2.1",
+            "esbuild@0.28.2",
         ]),
         use_in: UseIn::Tests,
         probe: Probe {
@@ -576,18 +500,6 @@ pub(crate) static PEERS: &[Peer] = &[
             args: &["--version"],
             stdin: "",
             prints: "Linter 2.15.1",
-        },
-    },
-    Peer {
-        name: "autoagents",
-        about: "another agent framework in Rust, to measure against",
-        kind: Kind::Cargo,
-        use_in: UseIn::Benches,
-        probe: Probe {
-            program: "target/release/autoagents",
-            args: &["--version"],
-            stdin: "",
-            prints: "autoagents 0.4.0",
         },
     },
 ];
