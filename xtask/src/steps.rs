@@ -241,10 +241,15 @@ pub(crate) static STEPS: &[Step] = &[
     },
     Step {
         name: "browser",
-        about: "the TypeScript client and the web page keep their promises in Chromium",
+        about: "the TypeScript client, the web page and the example chat keep their promises in Chromium",
         budget: minutes(4),
         when: StepScope::Always,
-        needs: &[Need::Tool("node"), Need::Peer("web"), Need::Peer("axe")],
+        needs: &[
+            Need::Tool("node"),
+            Need::Peer("web"),
+            Need::Peer("axe"),
+            Need::Peer("front-ends"),
+        ],
         inputs: PROGRAMS,
         run: clients::browser,
     },

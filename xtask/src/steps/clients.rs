@@ -10,6 +10,7 @@ use crate::{peers, process};
 
 const HOME: &str = "clients/typescript";
 const PAGE: &str = "clients/page";
+const CHAT: &str = "clients/chat";
 const PYTHON: &str = "clients/python";
 
 /// Number of SIGKILLs in every run, and with `--full`; `clients/harness/kills.py --kills N` does more.
@@ -29,7 +30,7 @@ pub(super) fn front_ends(run: &StepContext) -> Result<StepResult> {
     Ok(StepResult::Passed(format!("{passed} tests")))
 }
 
-/// Runs the tests of the client and of the page in Chromium. Screenshots go to `target/page`.
+/// Runs the tests of the client, of the page and of the example chat in Chromium. Screenshots go to `target/page`.
 pub(super) fn browser(run: &StepContext) -> Result<StepResult> {
     if which::which("chromium").is_err() {
         let missing = "chromium is not on the path";
@@ -39,7 +40,8 @@ pub(super) fn browser(run: &StepContext) -> Result<StepResult> {
         return Ok(StepResult::Skipped(missing.to_owned()));
     }
     build(run)?;
-    let passed = tests(run, HOME, "test/browser")? + tests(run, PAGE, "test")?;
+    let passed =
+        tests(run, HOME, "test/browser")? + tests(run, PAGE, "test")? + tests(run, CHAT, "test")?;
     Ok(StepResult::Passed(format!("{passed} tests")))
 }
 
