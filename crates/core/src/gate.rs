@@ -193,6 +193,13 @@ struct RequestInFlight {
     has_started: bool,
 }
 
+impl RequestInFlight {
+    /// Its session, the number of its grant and that of its cycle.
+    fn identity(&self) -> (SessionId, u64, u32) {
+        (self.session, self.grant, self.cycle)
+    }
+}
+
 /// What the gate knew before a refusal that may concern one request only.
 #[derive(Debug)]
 struct LoneRefusal {
@@ -334,9 +341,9 @@ impl Gate {
     pub fn started(&mut self, ticket: Ticket, now: Timestamp) {
         let now = self.clock.read(now);
         let Some(request) = self.in_flight.get_mut(&ticket) else { return };
-        let (session, grant) = (request.session, request.grant);
+        let identity = request.identity();
         if !mem::replace(&mut request.has_started, true) {
-            self.service_answered(session, grant, now);
+            self.service_answered(identity, now);
         }
     }
 
@@ -348,7 +355,7 @@ impl Gate {
         let is_probe = self.outage.as_ref().is_some_and(|outage| outage.probe == Some(ticket));
         match end {
             RequestEnd::Answered if request.has_started => {}
-            RequestEnd::Answered => self.service_answered(request.session, request.grant, now),
+            RequestEnd::Answered => self.service_answered(request.identity(), now),
             RequestEnd::Abandoned => self.free_probe(ticket, now),
             RequestEnd::Failed(fault) => {
                 let signal = ServiceSignal::of(fault, request.has_started);

@@ -123,6 +123,9 @@ impl InFlightLimit {
 const RATE_EVIDENCE: u32 = 3;
 /// Refusals in one cycle that show a limit: a service at its limit refuses all that is in flight.
 const REFUSALS_OF_A_LIMIT: u32 = 2;
+/// Accepted requests after the last refusal of a burst that show that there was no limit. Requests overtake each other
+/// on their way, so a few prove nothing.
+const ACCEPTED_LATER: u32 = 4;
 
 /// The limit on requests per second.
 #[derive(Clone, Debug)]
@@ -139,6 +142,10 @@ pub(super) struct RateLimit {
     measured: Option<(Cycle, Duration)>,
     /// Requests accepted in the cycles before that one, while no rate was known, and their time.
     earlier: (u32, Duration),
+    /// The latest grant that was refused.
+    refused_grant: u64,
+    /// Requests of the measured cycle that were granted after it and accepted.
+    accepted_later: u32,
 }
 
 /// A count of requests from one resumption to the next refusal.
@@ -182,6 +189,8 @@ impl RateLimit {
             current: Cycle::default(),
             measured: None,
             earlier: (0, Duration::ZERO),
+            refused_grant: 0,
+            accepted_later: 0,
         }
     }
 
@@ -234,6 +243,27 @@ impl RateLimit {
             return has_none;
         }
         false
+    }
+
+    /// Remembers that a rate limit refused the request of this grant.
+    pub(super) fn refused_grant(&mut self, grant: u64) {
+        if grant > self.refused_grant {
+            (self.refused_grant, self.accepted_later) = (grant, 0);
+        }
+    }
+
+    /// Counts an accepted request. A service at its limit refuses what comes later; one that accepts several requests
+    /// of the same burst after its last refusal has no limit there, and the rate that was estimated from it is dropped.
+    pub(super) fn accepted(&mut self, cycle: u32, grant: u64) {
+        let is_measured = self.measured.is_some_and(|(measured, _)| measured.number == cycle);
+        if !is_measured || grant <= self.refused_grant {
+            return;
+        }
+        self.accepted_later = self.accepted_later.saturating_add(1);
+        if self.accepted_later >= ACCEPTED_LATER {
+            (self.base, self.measured) = (None, None);
+            self.earlier = (0, Duration::ZERO);
+        }
     }
 
     /// Requests that a service at its limit accepted in the last cycle, if they are too few to show a rate.

@@ -15,8 +15,13 @@ const CREDIT_MAX: u32 = 16;
 
 impl Gate {
     /// Learns that the service accepted the request of this grant.
-    pub(super) fn service_answered(&mut self, session: SessionId, grant: u64, now: Timestamp) {
+    pub(super) fn service_answered(
+        &mut self,
+        (session, grant, cycle): (SessionId, u64, u32),
+        now: Timestamp,
+    ) {
         self.refusals = 0;
+        self.rate.accepted(cycle, grant);
         self.accepted = self.accepted.max(grant);
         self.credit = (self.credit + 1).min(CREDIT_MAX);
         self.lift_lone_refusal(grant);
@@ -40,13 +45,17 @@ impl Gate {
         if !signal.is_of_service() {
             self.free_probe(ticket, now);
             if signal == ServiceSignal::Alive && !request.has_started {
-                self.service_answered(request.session, request.grant, now);
+                self.service_answered(request.identity(), now);
             }
             return;
         }
         self.last_error = Some((fault.clone(), now));
         self.plan_refresh(now);
-        if self.rate.failed(request.cycle, signal == ServiceSignal::RateLimited) {
+        let is_refused = signal == ServiceSignal::RateLimited;
+        if is_refused {
+            self.rate.refused_grant(request.grant);
+        }
+        if self.rate.failed(request.cycle, is_refused) {
             self.limit.restart(now);
         }
         if let Some(accepted) = self.rate.too_few_accepted() {

@@ -181,3 +181,36 @@ fn places_follow_the_order_in_which_tenants_are_served() {
     let places: Vec<_> = tickets.iter().map(|ticket| places[ticket]).collect();
     assert_eq!(places, [0, 3, 1, 2]);
 }
+
+/// Grants eight requests at once, refuses those with these places, then accepts the others in order.
+fn burst_with_refusals(refused: &[usize]) -> Gate {
+    let mut gate = gate();
+    let tickets: Vec<Ticket> = (0..8).map(|session| ask(&mut gate, session, at(0)).0).collect();
+    let limited = fault(Kind::ModelRateLimited).retry_after(secs(1));
+    for place in refused {
+        fail(&mut gate, tickets[*place], &limited, at(100));
+    }
+    for (place, ticket) in tickets.iter().enumerate() {
+        if !refused.contains(&place) {
+            gate.finish(*ticket, RequestEnd::Answered, at(300));
+        }
+    }
+    gate
+}
+
+#[test]
+fn refusals_before_accepted_requests_of_the_same_burst_set_no_rate() {
+    let gate = burst_with_refusals(&[0, 2]);
+    assert_eq!(
+        gate.status(at(400)).rate,
+        None,
+        "five requests were accepted after the last refusal"
+    );
+    assert_eq!(gate.status(at(400)).until, Some(at(1100)), "the hint is obeyed all the same");
+}
+
+#[test]
+fn a_service_that_refuses_the_end_of_a_burst_has_a_rate() {
+    let gate = burst_with_refusals(&[5, 6, 7]);
+    assert!(gate.status(at(400)).rate.is_some());
+}
