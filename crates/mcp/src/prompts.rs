@@ -18,6 +18,12 @@ const PAGES_MAX: usize = 20;
 const PROMPTS_MAX: usize = 500;
 
 impl ServerHandle {
+    /// Whether the server offers prompts; `None` while it is down.
+    #[must_use]
+    pub fn has_prompts(&self) -> Option<bool> {
+        self.shared.connection().map(|_| self.shared.has_prompts())
+    }
+
     /// Lists the prompts of the server in the protocol's JSON.
     ///
     /// # Errors

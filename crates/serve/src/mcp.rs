@@ -7,6 +7,7 @@
 
 mod handler;
 mod outcome;
+mod progress;
 mod tasks;
 mod tools;
 mod wire;

@@ -22,6 +22,10 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(90);
 /// attempts.
 const KILLS: usize = 8;
 
+/// The messages to the server after which a process is killed, in turn: before the tools are listed, before the first
+/// question for the task, and after several.
+const MESSAGES: [usize; 5] = [1, 2, 3, 4, 6];
+
 fn kills() -> usize {
     let wanted = std::env::var("BUDAO_TASK_KILLS").ok();
     wanted.and_then(|count| count.parse().ok()).unwrap_or(KILLS)
@@ -31,6 +35,7 @@ const SERVER: &str = r#"
 reply() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
 task() { printf '"taskId":"t1","status":"%s","ttlMs":3600000,"pollIntervalMs":50,"createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z"' "$1"; }
 while IFS= read -r line; do
+    echo . >> seen.txt
     id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9][0-9]*\).*/\1/p')
     case "$line" in
     *'"method":"server/discover"'*)
@@ -43,6 +48,7 @@ while IFS= read -r line; do
     *'"method":"tasks/get"'*)
         echo . >> asked.txt
         if [ -e released ]; then
+            echo . >> collected.txt
             reply "{\"resultType\":\"complete\",$(task completed),\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"deployed 42\"}]}}"
         else reply "{\"resultType\":\"complete\",$(task working)}"; fi ;;
     *'"method":"tasks/cancel"'*)
@@ -75,16 +81,17 @@ fn lines(directory: &Path, file: &str) -> usize {
     std::fs::read_to_string(directory.join(file)).unwrap_or_default().lines().count()
 }
 
-/// Waits until the server was asked for the task once more.
-async fn asked_again(directory: &Path, child: &mut Child) {
-    let before = lines(directory, "asked.txt");
+/// Waits until a file of the server has so many more lines.
+async fn grows(directory: &Path, file: &str, more: usize, child: &mut Child) {
+    let wanted = lines(directory, file) + more;
     let polling = async {
-        while lines(directory, "asked.txt") <= before {
+        while lines(directory, file) < wanted {
             assert_eq!(child.try_wait().unwrap(), None, "the process ended by itself");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    assert!(tokio::time::timeout(TEST_TIMEOUT, polling).await.is_ok(), "nobody asks for the task");
+    let has_grown = tokio::time::timeout(TEST_TIMEOUT, polling).await.is_ok();
+    assert!(has_grown, "nothing more in {file}");
 }
 
 const SERVER_ARGS: [&str; 2] = ["--mcp", "ci=sh server.sh"];
@@ -107,14 +114,14 @@ async fn start(directory: &Path, service: &Provider) -> (Child, String) {
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
     let first = said.next_line().await.unwrap().unwrap();
     tokio::spawn(async move { while let Ok(Some(_)) = said.next_line().await {} });
-    asked_again(directory, &mut child).await;
+    grows(directory, "asked.txt", 1, &mut child).await;
     (child, first.rsplit(' ').next().unwrap().to_owned())
 }
 
 async fn service() -> Provider {
     let deploy = ModelOutput::call("c1", "mcp__ci__deploy", &json!({}));
-    let done = Reply::events(openai(&[ModelOutput::text("Done.")]));
-    Provider::start([Reply::events(openai(&[deploy])), done]).await
+    let done = || Reply::events(openai(&[ModelOutput::text("Done.")]));
+    Provider::start([Reply::events(openai(&[deploy])), done(), done()]).await
 }
 
 #[tokio::test]
@@ -122,20 +129,31 @@ async fn a_task_survives_kills_of_the_process_and_its_result_is_collected_once()
     let folder = tempfile::tempdir().unwrap();
     let (directory, service) = (folder.path(), service().await);
     let (mut child, session) = start(directory, &service).await;
-    for _ in 1..kills() {
+    let resume = || budao(directory, &["resume", SERVER_ARGS[0], SERVER_ARGS[1], &session]);
+    for kill in 2..kills() {
         child.kill().await.unwrap();
-        let args = ["resume", SERVER_ARGS[0], SERVER_ARGS[1], &session];
-        child = budao(directory, &args).stderr(Stdio::null()).spawn().unwrap();
-        asked_again(directory, &mut child).await;
+        child = resume().stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        grows(directory, "seen.txt", MESSAGES[kill % MESSAGES.len()], &mut child).await;
     }
     child.kill().await.unwrap();
     std::fs::write(directory.join("released"), "").unwrap();
-    let output = budao(directory, &["resume", SERVER_ARGS[0], SERVER_ARGS[1], &session]);
-    let output = { output }.output().await.unwrap();
+    // The last kill meets the process that collects the result.
+    child = resume().stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    grows(directory, "collected.txt", 1, &mut child).await;
+    child.kill().await.unwrap();
+    let output = resume().output().await.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let asked = service.asked();
-    assert_eq!(asked.len(), 2, "the model is asked once more");
-    assert!(format!("{:?}", asked[1]).contains("deployed 42"), "{:?}", asked[1]);
+    assert!(
+        (2..=3).contains(&asked.len()),
+        "the model is asked once more, or twice if killed meanwhile"
+    );
+    for request in &asked[1..] {
+        assert_eq!(format!("{request:?}").matches("deployed 42").count(), 1, "{request:?}");
+    }
+    let records = budao(directory, &["journal", "export", "journal.db"]).output().await.unwrap();
+    let records = String::from_utf8(records.stdout).unwrap();
+    assert_eq!(records.matches("deployed 42").count(), 1, "{records}");
     assert_eq!(lines(directory, "created.txt"), 1, "the tool is called once");
     assert_eq!(lines(directory, "cancelled.txt"), 0);
     let doubts = budao(directory, &["doubts", "--json"]).output().await.unwrap();

@@ -1,7 +1,7 @@
 //! The conformance suite of the MCP project, with the example `conformance_client` as the client under test.
 //!
 //! The suite is fetched by `cargo xtask peers mcp-conformance`. Where it is missing this test says so and passes; with
-//! `CI=true` it fails. Scenarios that are not here are listed with the reason in `docs/compatibility.md`.
+//! `CI=true` it fails. Scenarios that are not here are listed with the reason in `docs/compatibility/mcp.md`.
 
 use std::{path::PathBuf, process::Stdio as Pipe};
 
@@ -27,6 +27,40 @@ const SCENARIOS: [(&str, &[&str]); 11] = [
     ("json-schema-2020-12-preservation", &["2025-11-25", "2026-07-28"]),
 ];
 
+/// The versions that most scenarios of logins are played for.
+const LOGIN_VERSIONS: &[&str] = &["2025-11-25", "2026-07-28"];
+
+/// The scenarios of logins.
+const LOGINS: [(&str, &[&str]); 27] = [
+    ("auth/metadata-default", LOGIN_VERSIONS),
+    ("auth/metadata-var1", LOGIN_VERSIONS),
+    ("auth/metadata-var2", LOGIN_VERSIONS),
+    ("auth/metadata-var3", LOGIN_VERSIONS),
+    ("auth/basic-cimd", LOGIN_VERSIONS),
+    ("auth/scope-from-www-authenticate", LOGIN_VERSIONS),
+    ("auth/scope-from-scopes-supported", LOGIN_VERSIONS),
+    ("auth/scope-omitted-when-undefined", LOGIN_VERSIONS),
+    ("auth/scope-step-up", LOGIN_VERSIONS),
+    ("auth/scope-retry-limit", LOGIN_VERSIONS),
+    ("auth/token-endpoint-auth-basic", &["2025-06-18", "2025-11-25", "2026-07-28"]),
+    ("auth/token-endpoint-auth-post", &["2025-06-18", "2025-11-25", "2026-07-28"]),
+    ("auth/token-endpoint-auth-none", &["2025-06-18", "2025-11-25", "2026-07-28"]),
+    ("auth/pre-registration", LOGIN_VERSIONS),
+    ("auth/2025-03-26-oauth-metadata-backcompat", &["2025-03-26"]),
+    ("auth/2025-03-26-oauth-endpoint-fallback", &["2025-03-26"]),
+    ("auth/resource-mismatch", &["2026-07-28"]),
+    ("auth/offline-access-scope", &["2026-07-28"]),
+    ("auth/offline-access-not-supported", &["2026-07-28"]),
+    ("auth/authorization-server-migration", &["2026-07-28"]),
+    ("auth/iss-supported", &["2026-07-28"]),
+    ("auth/iss-not-advertised", &["2026-07-28"]),
+    ("auth/iss-supported-missing", &["2026-07-28"]),
+    ("auth/iss-wrong-issuer", &["2026-07-28"]),
+    ("auth/iss-unexpected", &["2026-07-28"]),
+    ("auth/iss-normalized", &["2026-07-28"]),
+    ("auth/metadata-issuer-mismatch", &["2026-07-28"]),
+];
+
 fn client() -> PathBuf {
     let mut path = std::env::current_exe().unwrap();
     path.pop();
@@ -38,10 +72,19 @@ fn client() -> PathBuf {
 
 #[tokio::test]
 async fn every_client_scenario_that_applies_passes() {
+    play(&SCENARIOS).await;
+}
+
+#[tokio::test]
+async fn every_scenario_of_logins_that_applies_passes() {
+    play(&LOGINS).await;
+}
+
+async fn play(scenarios: &[(&str, &[&str])]) {
     let Some(folder) = peer("mcp-conformance") else { return };
     let mut failed = Vec::new();
-    for (scenario, versions) in SCENARIOS {
-        for version in versions {
+    for (scenario, versions) in scenarios {
+        for version in *versions {
             let output = Command::new(folder.join(NODE))
                 .arg(folder.join(SUITE))
                 .args(["client", "--scenario", scenario, "--spec-version", version, "--command"])

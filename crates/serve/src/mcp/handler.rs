@@ -1,6 +1,6 @@
 //! The route `/mcp`.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{
     Extension,
@@ -17,7 +17,8 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{
-    outcome::{self, RunOutcome, RunState},
+    outcome::{self, FollowOptions, RunOutcome, RunState},
+    progress::{self, ProgressReporter},
     tasks,
     tools::{self, AskArguments, ToolCall},
     wire::{Era, RpcError, RpcRequest, TASKS, VERSIONS, server_info},
@@ -46,7 +47,7 @@ const INSTRUCTIONS: &str = "`ask` gives a task to a durable agent. If it returns
     path = "/mcp",
     request_body(content = serde_json::Value, description = "A JSON-RPC message of MCP, 2025-03-26 to 2026-07-28", content_type = "application/json"),
     responses(
-        (status = 200, description = "The JSON-RPC response", content_type = "application/json"),
+        (status = 200, description = "The JSON-RPC response; an event stream with progress before it, for a call of `ask` with a progress token", content_type = "application/json"),
         (status = 202, description = "A notification was taken"),
         (status = "default", description = "A JSON-RPC error, or a fault as problem details (RFC 9457)", body = Problem, content_type = "application/problem+json"),
     )
@@ -72,16 +73,21 @@ pub(crate) async fn message(
         Err((id, error)) => return error.respond(&id),
     };
     let Some(id) = request.id.clone() else { return StatusCode::ACCEPTED.into_response() };
-    match answer(&server, &caller, &request).await {
+    if let Some(token) = progress::wanted(&request, &headers) {
+        return progress::respond(server, caller, request, token);
+    }
+    match answer(&server, &caller, &request, None).await {
         Ok(result) => request.respond(result),
         Err(error) => error.respond(&id),
     }
 }
 
-async fn answer(
+/// Answers a request. `progress` gets what happens while the answer is waited for.
+pub(super) async fn answer(
     server: &Arc<Server>,
     caller: &Caller,
     request: &RpcRequest,
+    progress: Option<ProgressReporter>,
 ) -> Result<Value, RpcError> {
     match (request.method.as_str(), request.era) {
         ("initialize", Era::Handshake) => Ok(initialized(request)),
@@ -91,7 +97,7 @@ async fn answer(
         ("tools/list", Era::Stateless) => {
             Ok(json!({ "tools": tools::list(), "ttlMs": LIST_TTL_MS, "cacheScope": "public" }))
         }
-        ("tools/call", _) => call(server, caller, request).await,
+        ("tools/call", _) => call(server, caller, request, progress).await,
         ("tasks/get" | "tasks/update" | "tasks/cancel", Era::Stateless) => {
             task(server, caller, request).await
         }
@@ -126,6 +132,7 @@ async fn call(
     server: &Arc<Server>,
     caller: &Caller,
     request: &RpcRequest,
+    progress: Option<ProgressReporter>,
 ) -> Result<Value, RpcError> {
     let name = request.text("name")?;
     let Some(call) = ToolCall::read(name, request.params.get("arguments")) else {
@@ -136,16 +143,16 @@ async fn call(
     };
     let ended = async {
         match call? {
-            ToolCall::Ask(ask) => self::ask(server, caller, request, &ask).await,
+            ToolCall::Ask(ask) => self::ask(server, caller, request, &ask, progress).await,
             ToolCall::Status(arguments) => {
                 let found = RunHandle::find(server, caller, &arguments.run).await?;
-                found.result(server, caller, Duration::ZERO).await
+                found.result(server, caller, FollowOptions::default()).await
             }
             ToolCall::Cancel(arguments) => {
                 let found = RunHandle::find(server, caller, &arguments.run).await?;
                 found.cancel(server, caller).await?;
                 let found = RunHandle::find(server, caller, &arguments.run).await?;
-                found.result(server, caller, Duration::ZERO).await
+                found.result(server, caller, FollowOptions::default()).await
             }
         }
     };
@@ -172,6 +179,7 @@ async fn ask(
     caller: &Caller,
     request: &RpcRequest,
     arguments: &AskArguments,
+    progress: Option<ProgressReporter>,
 ) -> Result<Value, Fault> {
     let permit = server.admission.admit(&caller.identity.tenant)?;
     let given = arguments.id.as_deref().or_else(|| request.idempotency_key());
@@ -193,7 +201,7 @@ async fn ask(
     let thread = Thread::load(server, caller, &permit, thread.session).await?;
     let cursor = StreamCursor::of(&thread, "run", &run)?;
     let found = RunHandle { id: run, thread, cursor, own: message_command(&id), permit };
-    found.result(server, caller, arguments.wait()).await
+    found.result(server, caller, FollowOptions { wait: arguments.wait(), progress }).await
 }
 
 /// A run of a session that the caller may use.
@@ -227,10 +235,11 @@ impl RunHandle {
         self,
         server: &Arc<Server>,
         caller: &Caller,
-        wait: Duration,
+        options: FollowOptions,
     ) -> Result<(RunOutcome, Thread), Fault> {
         let Self { thread, cursor, own, permit, .. } = self;
-        let outcome = outcome::follow(server, caller, permit, &thread, cursor, own, wait).await?;
+        let outcome =
+            outcome::follow(server, caller, permit, &thread, cursor, own, options).await?;
         Ok((outcome, thread))
     }
 
@@ -238,10 +247,10 @@ impl RunHandle {
         self,
         server: &Arc<Server>,
         caller: &Caller,
-        wait: Duration,
+        options: FollowOptions,
     ) -> Result<Value, Fault> {
         let id = self.id.clone();
-        let (outcome, thread) = self.outcome(server, caller, wait).await?;
+        let (outcome, thread) = self.outcome(server, caller, options).await?;
         let lang = caller.accepted_lang.unwrap_or(thread.meta.language);
         Ok(outcome.to_result(server, &id, &thread, lang))
     }
@@ -278,10 +287,12 @@ async fn task(
     let ended = match request.method.as_str() {
         "tasks/cancel" => found.cancel(server, caller).await.map(|()| json!({})),
         "tasks/update" => update(server, caller, request, found).await,
-        _ => found.outcome(server, caller, Duration::ZERO).await.map(|(outcome, thread)| {
-            let lang = caller.accepted_lang.unwrap_or(thread.meta.language);
-            tasks::state(server, &outcome, id, &thread, lang)
-        }),
+        _ => found.outcome(server, caller, FollowOptions::default()).await.map(
+            |(outcome, thread)| {
+                let lang = caller.accepted_lang.unwrap_or(thread.meta.language);
+                tasks::state(server, &outcome, id, &thread, lang)
+            },
+        ),
     };
     ended.map_err(unknown)
 }
@@ -296,7 +307,7 @@ async fn update(
     let run = crate::front_end::run_of(&found.own).to_owned();
     let responses = request.params.get("inputResponses").and_then(Value::as_object);
     let responses = responses.ok_or_else(|| violated("inputResponses", "an object", ""))?;
-    let (outcome, thread) = found.outcome(server, caller, Duration::ZERO).await?;
+    let (outcome, thread) = found.outcome(server, caller, FollowOptions::default()).await?;
     let actions = tasks::answers(&outcome, responses);
     if outcome.state() == RunState::InputRequired && !actions.is_empty() {
         let note = RunNote { run, message: None };

@@ -11,6 +11,7 @@ use budao_core::{
 };
 use serde_json::{Value, json};
 
+use super::progress::ProgressReporter;
 use crate::{
     admission::AdmissionPermit,
     connection::Connection,
@@ -162,7 +163,16 @@ fn text_of(content: &[Block]) -> String {
     texts.collect::<Vec<_>>().join("")
 }
 
-/// Follows a run until it ends or waits for a person, at most for `wait`. Records that exist are read in any case.
+/// How a run is followed.
+#[derive(Debug, Default)]
+pub(super) struct FollowOptions {
+    /// The longest wait for the end.
+    pub(super) wait: Duration,
+    /// Gets the records of the run while it is followed.
+    pub(super) progress: Option<ProgressReporter>,
+}
+
+/// Follows a run until it ends or waits for a person. Records that exist are read in any case.
 pub(super) async fn follow(
     server: &Arc<Server>,
     caller: &Caller,
@@ -170,7 +180,7 @@ pub(super) async fn follow(
     thread: &Thread,
     run: StreamCursor,
     own: CommandId,
-    wait: Duration,
+    FollowOptions { wait, mut progress }: FollowOptions,
 ) -> Result<RunOutcome, Fault> {
     let connection =
         Connection::new(Arc::clone(server), caller.identity.clone(), caller.lang, permit);
@@ -205,7 +215,11 @@ pub(super) async fn follow(
                         return Err(Fault::new(Kind::ConnectionLost, Operation::FollowRecords));
                     };
                     position = seq;
-                    outcome.apply(&decode_record(frame)?);
+                    let record = decode_record(frame)?;
+                    outcome.apply(&record);
+                    if let Some(progress) = progress.as_mut().filter(|_| outcome.is_own_turn) {
+                        progress.report(&record);
+                    }
                 }
                 connection.0.sent(&frames);
             }

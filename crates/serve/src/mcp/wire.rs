@@ -55,12 +55,16 @@ impl RpcError {
 
     /// The error as a response to the request with this id.
     pub(super) fn respond(self, id: &Value) -> Response {
+        (self.status, Json(self.body(id))).into_response()
+    }
+
+    /// The message that answers the request with this id.
+    pub(super) fn body(self, id: &Value) -> Value {
         let mut error = json!({ "code": self.code, "message": self.message });
         if let Some(data) = self.data {
             error["data"] = data;
         }
-        let body = json!({ "jsonrpc": "2.0", "id": id, "error": error });
-        (self.status, Json(body)).into_response()
+        json!({ "jsonrpc": "2.0", "id": id, "error": error })
     }
 }
 
@@ -156,16 +160,20 @@ impl RpcRequest {
         RpcError::new(status, -32_601, format!("there is no method {method}"))
     }
 
-    /// The result as a response. Results of 2026-07-28 say what they are and who sent them.
-    pub(super) fn respond(&self, mut result: Value) -> Response {
+    /// The result as a response.
+    pub(super) fn respond(&self, result: Value) -> Response {
+        Json(self.body(result)).into_response()
+    }
+
+    /// The message that carries a result. Results of 2026-07-28 say what they are and who sent them.
+    pub(super) fn body(&self, mut result: Value) -> Value {
         if self.era == Era::Stateless {
             if result.get("resultType").is_none() {
                 result["resultType"] = "complete".into();
             }
             result["_meta"][format!("{PREFIX}serverInfo")] = server_info();
         }
-        let body = json!({ "jsonrpc": "2.0", "id": self.id, "result": result });
-        Json(body).into_response()
+        json!({ "jsonrpc": "2.0", "id": self.id, "result": result })
     }
 }
 

@@ -126,6 +126,43 @@ async fn a_client_without_a_handshake_asks_and_follows_a_task() {
     assert_eq!(again["result"]["taskId"], id);
 }
 
+#[tokio::test]
+async fn a_client_with_a_progress_token_gets_notifications_before_the_answer() {
+    let stage = fine().await;
+    let events = "application/json, text/event-stream";
+    for (accept, token, has_progress) in [
+        (events, json!("p1"), true),
+        (events, json!(7), true),
+        (events, json!(null), false),
+        (events, json!({ "a": 1 }), false),
+        ("application/json", json!("p1"), false),
+    ] {
+        let mut params = ask(json!({ "message": "hello" }));
+        params["_meta"] = json!({ "progressToken": token });
+        let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
+        let request = client().post(stage.url("/mcp")).header("accept", accept).json(&body);
+        let response = request.send().await.unwrap();
+        let kind = response.headers()["content-type"].to_str().unwrap().to_owned();
+        let text =
+            tokio::time::timeout(TEST_TIMEOUT, response.text()).await.expect("it hangs").unwrap();
+        assert_eq!(kind.contains("event-stream"), has_progress, "{kind} {text}");
+        let data = text.lines().filter_map(|line| line.strip_prefix("data: ")).collect::<Vec<_>>();
+        let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+        let (answer, before) = match data.split_last() {
+            Some((last, before)) => (parse(last), before),
+            None => (parse(&text), [].as_slice()),
+        };
+        assert_eq!(answer["result"]["content"][0]["text"], "fine", "{text}");
+        assert_eq!(before.is_empty(), !has_progress, "{text}");
+        for (place, note) in before.iter().enumerate() {
+            let note = parse(note);
+            assert_eq!(note["method"], "notifications/progress");
+            assert_eq!(note["params"]["progressToken"], token);
+            assert_eq!(note["params"]["progress"], place + 1);
+        }
+    }
+}
+
 /// Asks for a task until it is in this state.
 async fn until(stage: &Fixture, id: &Value, state: &str) -> Value {
     let asking = async {

@@ -1,18 +1,22 @@
 //! A client for the conformance suite of the MCP project: connects to the URL that is its last argument, and does what
 //! the scenario in `MCP_CONFORMANCE_SCENARIO` needs.
 //!
-//! The suite judges by what its server sees. A question of the server is accepted with its defaults.
+//! The suite judges by what its server sees. A question of the server is accepted with its defaults, and a login ends
+//! without a person (`login`).
 #![expect(clippy::print_stderr, reason = "the suite shows the error output of a client that fails")]
+
+mod login;
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::{
     elicitation::{Elicitation, ElicitationAnswer},
+    fault::{Fault, Kind, Operation},
     limits::Limits,
     tool::{Outcome, Todo},
 };
-use budao_mcp::{McpServerConfig, ProcessVariables, ServerHandle};
+use budao_mcp::{McpServerConfig, ProcessVariables, ServerEnvironment, ServerHandle};
 use budao_tools::{CallContext, Memory, Toolbox, isolation};
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -39,6 +43,11 @@ async fn run(scenario: &str, context: &Value, url: String) -> Result<(), String>
     let mut config = McpServerConfig::http("conformance", url);
     (config.timeouts.start, config.reconnect.tries) = (START, 1);
     let (world, limits) = (isolation::context().world, Arc::new(Limits::default()));
+    if scenario.starts_with("auth/") {
+        login::configure(&mut config, context);
+        let environment = ServerEnvironment::new(&ProcessVariables::default(), &world, &limits);
+        return login::run(scenario, context, config, environment).await;
+    }
     let server = ServerHandle::connect(config, &ProcessVariables::default(), &world, &limits)
         .await
         .map_err(|fault| fault.to_string())?;
@@ -105,7 +114,7 @@ fn sample(schema: &Value) -> Value {
 }
 
 /// Calls a tool the way a session does. Returns the fault of a call that failed.
-async fn call(server: &ServerHandle, tool: &str, arguments: &Value) -> Option<String> {
+async fn call(server: &ServerHandle, tool: &str, arguments: &Value) -> Option<Fault> {
     let toolbox = Toolbox::builder().build().with_all(server.tools()).ok()?;
     let name = budao_mcp::tool_name(server.name(), tool);
     let context = CallContext {
@@ -115,11 +124,14 @@ async fn call(server: &ServerHandle, tool: &str, arguments: &Value) -> Option<St
     };
     let checked = match toolbox.check_value(&name, arguments.clone(), &context.limits) {
         Ok(checked) => checked,
-        Err(refused) => return Some(format!("{refused:?}")),
+        Err(refused) => {
+            eprintln!("{refused:?}");
+            return Some(Fault::new(Kind::InvalidArguments, Operation::ToolCall));
+        }
     };
     match checked.run(context).await {
         Outcome::Done(_) => None,
-        Outcome::Failed(failure) => Some(failure.fault.to_string()),
+        Outcome::Failed(failure) => Some(failure.fault),
     }
 }
 
