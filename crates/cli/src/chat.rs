@@ -3,6 +3,7 @@
 //! Three parts work without a terminal: state (`view`, a fold of records), input (`keys`) and drawing (`draw`,
 //! `lines`, `fault_details`). This file has the event loop, which owns the terminal.
 
+mod commands;
 mod draw;
 mod fault_details;
 mod keys;
@@ -25,12 +26,14 @@ use budao_core::{
     world::World,
 };
 use budao_journal::{Reader, fold};
+use budao_mcp::ServerSet;
 use budao_models::Models;
 use budao_runtime::world;
 use futures::{FutureExt as _, StreamExt as _, stream::BoxStream};
 use tokio::{sync::mpsc, time::MissedTickBehavior};
 
 use self::{
+    commands::{CommandReply, SlashCommand},
     draw::DrawContext,
     keys::{InputState, UserAction},
     view::{ChatEntry, View},
@@ -113,6 +116,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     };
     let running = RunningEngine::start(engine, &args.journal, config).await?;
     let (fault_sender, faults) = mpsc::channel(COMMANDS);
+    let (reply_sender, replies) = mpsc::channel(COMMANDS);
     let chat = Chat {
         engine: Arc::clone(&running.engine),
         journal: Arc::clone(&running.journal) as _,
@@ -122,6 +126,9 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         records: None,
         commands: submitter(Arc::clone(&running.engine), fault_sender),
         faults,
+        servers: running.native.as_ref().map(|native| Arc::clone(&native.servers)),
+        reply_sender,
+        replies,
         view: View::new(lang),
         input_state: InputState::new(),
         theme,
@@ -231,6 +238,10 @@ struct Chat {
     records: Option<Records>,
     commands: mpsc::Sender<(SessionId, Command)>,
     faults: mpsc::Receiver<Fault>,
+    /// The MCP servers that slash commands ask; none for engines with their own.
+    servers: Option<Arc<ServerSet>>,
+    reply_sender: mpsc::Sender<CommandReply>,
+    replies: mpsc::Receiver<CommandReply>,
     view: View,
     input_state: InputState,
     theme: Theme,
@@ -244,6 +255,7 @@ enum LoopEvent {
     Key(Option<ratatui::crossterm::event::Event>),
     Record(Option<Box<Result<Record, Fault>>>),
     Refused(Fault),
+    Reply(CommandReply),
     Tick,
     End,
 }
@@ -305,6 +317,7 @@ impl Chat {
                 () = &mut end => LoopEvent::End,
                 event = screen.next() => LoopEvent::Key(event),
                 Some(fault) = self.faults.recv() => LoopEvent::Refused(fault),
+                Some(reply) = self.replies.recv() => LoopEvent::Reply(reply),
                 record = next(&mut self.records) => LoopEvent::Record(record.map(Box::new)),
                 _ = tick.tick(), if is_moving => LoopEvent::Tick,
             };
@@ -320,6 +333,10 @@ impl Chat {
                 LoopEvent::Refused(fault) => {
                     self.input_state.notice = Some(text::user_text(&fault, self.lang));
                 }
+                LoopEvent::Reply(CommandReply::Notice(text)) => {
+                    self.view.entries.push_back(ChatEntry::Notice(text));
+                }
+                LoopEvent::Reply(CommandReply::Message(text)) => self.send(text).await?,
                 LoopEvent::Record(Some(record)) => {
                     // While a turn runs, the next tick redraws; text arrives faster than the screen should change.
                     let was_moving = self.view.turn().is_some();
@@ -364,7 +381,10 @@ impl Chat {
         match want {
             UserAction::Nothing => {}
             UserAction::Quit => return Ok(false),
-            UserAction::Send(text) => self.send(text).await?,
+            UserAction::Send(text) => match SlashCommand::parse(&text) {
+                Some(command) => self.start_command(command),
+                None => self.send(text).await?,
+            },
             UserAction::Cancel => {
                 self.submit(CommandBody::Cancel {
                     reason: Some("stopped at the terminal".to_owned()),
@@ -385,6 +405,15 @@ impl Chat {
             }
         }
         Ok(true)
+    }
+
+    /// Runs a slash command beside the event loop, which gets its reply.
+    fn start_command(&self, command: SlashCommand) {
+        let (servers, lang, replies) = (self.servers.clone(), self.lang, self.reply_sender.clone());
+        tokio::spawn(async move {
+            // The chat has ended if nobody takes the reply.
+            let _ = replies.send(command.run(servers, lang).await).await;
+        });
     }
 
     async fn send(&mut self, text: String) -> Result<(), Fault> {

@@ -240,7 +240,8 @@ pub(crate) struct Application {
     pub(crate) runtime: Runtime,
     tools: Arc<SessionTools>,
     shells: builtin::Shells,
-    servers: Arc<ServerSet>,
+    /// The configured MCP servers.
+    pub(crate) servers: Arc<ServerSet>,
     /// MCP servers that an editor configured.
     pub(crate) editor_servers: Arc<EditorServers>,
     /// SMCP rooms whose computers' tools are offered.
