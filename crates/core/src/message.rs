@@ -131,8 +131,8 @@ pub struct ModelRequest {
     /// Standing instructions, sent as the system prompt.
     pub system: Option<Arc<str>>,
     /// The conversation: every tool use has its result, and the last message is the user's. Shared with the session,
-    /// not copied.
-    pub messages: Arc<Vec<Message>>,
+    /// not copied. A message that is in two requests is the same allocation in both, unless it was changed in between.
+    pub messages: Arc<Vec<Arc<Message>>>,
     /// The tools on offer.
     pub tools: Arc<[Arc<ToolSpec>]>,
     /// The tool of `tools` whose arguments are the final answer; absent if the answer is any text. A provider whose

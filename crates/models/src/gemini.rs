@@ -23,12 +23,13 @@ use crate::{
     Model, PieceStream,
     answer::{self, AnswerDeadlines},
     endpoint::{Endpoint, EndpointConfig, KeyHeader, RequestError},
+    request_body::EncodedSessions,
     shape::{RefusedShape, ShapeForm},
     sse::SseEvents,
 };
 
 pub(crate) use stream::Decoder;
-pub(crate) use wire::body;
+pub(crate) use wire::GeminiFormat;
 
 /// The official base address, used if the specification names no other.
 const BASE: &str = "https://generativelanguage.googleapis.com";
@@ -43,6 +44,7 @@ pub struct Gemini {
     /// Set once the service has missed a signature; calls without one then carry the value it accepts instead.
     wants_signatures: Arc<AtomicBool>,
     shape: RefusedShape,
+    encoded: EncodedSessions,
 }
 
 impl Gemini {
@@ -70,7 +72,8 @@ impl Gemini {
         };
         let endpoint = Endpoint::new(setup, world, limits)?;
         let (wants_signatures, shape) = (Arc::default(), RefusedShape::default());
-        Ok(Self { model: model.to_owned(), endpoint, wants_signatures, shape })
+        let encoded = EncodedSessions::default();
+        Ok(Self { model: model.to_owned(), endpoint, wants_signatures, shape, encoded })
     }
 
     /// Sends the request, and once more with values in place of signatures if the service misses one.
@@ -81,7 +84,8 @@ impl Gemini {
     ) -> Result<(SseEvents, AnswerDeadlines), RequestError> {
         let trace = (request.trace, request.span);
         let known = self.wants_signatures.load(Ordering::Relaxed);
-        let body = wire::body(request, known, form);
+        let format = GeminiFormat { substitute: known, form };
+        let body = self.encoded.body(&format, request);
         let error = match self.endpoint.post(HeaderMap::new(), body, trace).await {
             Err(error) if !known && misses_signature(&error) => error,
             sent => return sent,
@@ -90,7 +94,8 @@ impl Gemini {
             model = %self.model, refusal = %error.fault,
             "the service misses signatures of earlier calls; sending the request again with their substitute"
         );
-        let body = wire::body(request, true, form);
+        let format = GeminiFormat { substitute: true, form };
+        let body = self.encoded.body(&format, request);
         let sent = self.endpoint.post(HeaderMap::new(), body, trace).await?;
         self.wants_signatures.store(true, Ordering::Relaxed);
         Ok(sent)

@@ -43,13 +43,21 @@ pub(crate) fn without_images(mut request: ModelRequest) -> ModelRequest {
     let is_image = |block: &Block| matches!(block, Block::Image { .. });
     if request.messages.iter().any(|message| message.content.iter().any(is_image)) {
         let messages = Arc::make_mut(&mut request.messages);
-        for block in messages.iter_mut().flat_map(|message| &mut message.content) {
-            if let Block::Image { media_type, data } = block {
-                *block = Block::Text(placeholder(media_type, data.len()));
+        for message in messages {
+            if message.content.iter().any(is_image) {
+                replace_images(&mut Arc::make_mut(message).content);
             }
         }
     }
     request
+}
+
+fn replace_images(content: &mut [Block]) {
+    for block in content {
+        if let Block::Image { media_type, data } = block {
+            *block = Block::Text(placeholder(media_type, data.len()));
+        }
+    }
 }
 
 /// `encoded`: the length in base64, four characters for three bytes.
@@ -70,7 +78,7 @@ mod tests {
         let data = "A".repeat(4_096);
         let image = Block::Image { media_type: "image/png".into(), data };
         let content = vec![Block::Text("look".into()), image];
-        let messages = Arc::new(vec![Message { role: Role::User, content }]);
+        let messages = Arc::new(vec![Arc::new(Message { role: Role::User, content })]);
         let clock = Arc::new(testing::InstantClock::default());
         let script = Arc::new(Script::new().say("ok").forever().into_model(clock).recording());
         let request =

@@ -17,6 +17,7 @@ mod openai;
 #[doc(hidden)]
 pub mod probe;
 mod registry;
+mod request_body;
 mod response_hints;
 mod responses;
 pub mod script;

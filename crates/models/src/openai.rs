@@ -24,11 +24,13 @@ use crate::{
     answer::{self, AnswerDeadlines},
     endpoint::{Endpoint, EndpointConfig, KeyHeader, RequestError},
     failure::ErrorResponse,
+    request_body::EncodedSessions,
     shape::{RefusedShape, ShapeForm},
     sse::SseEvents,
 };
 
 pub(crate) use stream::Decoder;
+use wire::ChatFormat;
 
 /// The official base address, used if the specification names no other.
 pub(crate) const BASE: &str = "https://api.openai.com";
@@ -48,6 +50,7 @@ pub struct OpenAi {
     /// Set once the service has refused tools for this model unless it does not reason.
     no_reasoning: Arc<AtomicBool>,
     shape: RefusedShape,
+    encoded: EncodedSessions,
 }
 
 impl OpenAi {
@@ -87,7 +90,12 @@ impl OpenAi {
         let official = endpoint.is_at(HOST);
         let dialect = if official { wire::Dialect::Official } else { wire::Dialect::Compatible };
         let (no_reasoning, shape) = (Arc::default(), RefusedShape::default());
-        Ok(Self { model, endpoint, dialect, no_reasoning, shape })
+        let encoded = EncodedSessions::default();
+        Ok(Self { model, endpoint, dialect, no_reasoning, shape, encoded })
+    }
+
+    fn format(&self, no_reasoning: bool, form: ShapeForm) -> ChatFormat<'_> {
+        ChatFormat { model: &self.model, dialect: self.dialect, no_reasoning, form }
     }
 
     /// Sends the request. If the service refuses tools for a model that reasons, sends it once more without reasoning,
@@ -99,7 +107,7 @@ impl OpenAi {
     ) -> Result<(SseEvents, AnswerDeadlines), RequestError> {
         let trace = (request.trace, request.span);
         let known = self.no_reasoning.load(Ordering::Relaxed);
-        let body = wire::body(&self.model, request, self.dialect, known, form);
+        let body = self.encoded.body(&self.format(known, form), request);
         let error = match self.endpoint.post(HeaderMap::new(), body, trace).await {
             Err(error) if !known && !request.tools.is_empty() && refuses_tools(&error) => error,
             sent => return sent,
@@ -108,16 +116,17 @@ impl OpenAi {
             model = %self.model, refusal = %error.fault,
             "the model takes no tools while it reasons; sending the request again with reasoning_effort none"
         );
-        let body = wire::body(&self.model, request, self.dialect, true, form);
+        let body = self.encoded.body(&self.format(true, form), request);
         let sent = self.endpoint.post(HeaderMap::new(), body, trace).await?;
         self.no_reasoning.store(true, Ordering::Relaxed);
         Ok(sent)
     }
 }
 
-/// The body of a request to a compatible server.
-pub(crate) fn body(model: &str, request: &ModelRequest) -> Vec<u8> {
-    wire::body(model, request, wire::Dialect::Compatible, false, ShapeForm::Native)
+/// The format of requests to a compatible server.
+pub(crate) fn format(model: &str) -> ChatFormat<'_> {
+    let dialect = wire::Dialect::Compatible;
+    ChatFormat { model, dialect, no_reasoning: false, form: ShapeForm::Native }
 }
 
 /// True if the service refused the request because the model cannot have tools and reason.

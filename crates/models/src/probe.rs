@@ -17,9 +17,11 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::{
     answer::{self, AnswerDeadlines, Decode},
-    anthropic,
+    anthropic::{self, AnthropicFormat},
     failure::{ErrorResponse, Service},
-    gemini, openai,
+    gemini::{self, GeminiFormat},
+    openai,
+    request_body::{EncodedSessions, WireFormat as _},
     response_hints::ResponseHints,
     responses,
     shape::ShapeForm,
@@ -55,6 +57,12 @@ pub(crate) fn read(
     block_on(answer::read(events, decoder, patience, Service::scripted(), limits).collect())
 }
 
+/// What a provider keeps of earlier requests.
+#[derive(Clone, Debug, Default)]
+pub struct EarlierRequests(EncodedSessions);
+
+const GEMINI: GeminiFormat = GeminiFormat { substitute: false, form: ShapeForm::Native };
+
 /// A wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
@@ -76,11 +84,27 @@ impl Wire {
     #[must_use]
     pub fn request_body(self, request: &ModelRequest) -> Vec<u8> {
         match self {
-            Self::Anthropic => anthropic::body("m", request),
-            Self::Chat => openai::body("m", request),
-            Self::Responses => responses::body("m", request),
-            Self::Gemini => gemini::body(request, false, ShapeForm::Native),
+            Self::Anthropic => AnthropicFormat { model: "m" }.encode(request),
+            Self::Chat => openai::format("m").encode(request),
+            Self::Responses => responses::format("m").encode(request),
+            Self::Gemini => GEMINI.encode(request),
         }
+    }
+
+    /// The body of a request as the provider builds it after earlier ones of its session, in the parts that are sent.
+    #[must_use]
+    pub fn next_request_body(
+        self,
+        earlier: &EarlierRequests,
+        request: &ModelRequest,
+    ) -> Vec<Bytes> {
+        let body = match self {
+            Self::Anthropic => earlier.0.body(&AnthropicFormat { model: "m" }, request),
+            Self::Chat => earlier.0.body(&openai::format("m"), request),
+            Self::Responses => earlier.0.body(&responses::format("m"), request),
+            Self::Gemini => earlier.0.body(&GEMINI, request),
+        };
+        body.into_parts()
     }
 
     /// The blocks of an answer, as they enter the history.

@@ -24,12 +24,13 @@ use crate::{
     answer::{self, AnswerDeadlines},
     endpoint::{Endpoint, EndpointConfig, KeyHeader, RequestError},
     openai,
+    request_body::{EncodedSessions, RequestBody},
     shape::{RefusedShape, ShapeForm},
     sse::SseEvents,
 };
 
 pub(crate) use stream::Decoder;
-use wire::Reasoning;
+use wire::{Reasoning, ResponsesFormat};
 
 /// The path of the Responses API.
 pub(crate) const PATH: [&str; 2] = ["v1", "responses"];
@@ -42,6 +43,7 @@ pub struct OpenAiResponses {
     /// Set once the service has said that it cannot encrypt this model's reasoning.
     no_encryption: Arc<AtomicBool>,
     shape: RefusedShape,
+    encoded: EncodedSessions,
 }
 
 impl OpenAiResponses {
@@ -78,7 +80,9 @@ impl OpenAiResponses {
     ) -> Result<Self, Fault> {
         let model = setup.model.to_owned();
         let endpoint = Endpoint::new(setup, world, limits)?;
-        Ok(Self { model, endpoint, no_encryption: Arc::default(), shape: RefusedShape::default() })
+        let (no_encryption, shape) = (Arc::default(), RefusedShape::default());
+        let encoded = EncodedSessions::default();
+        Ok(Self { model, endpoint, no_encryption, shape, encoded })
     }
 
     /// Sends the request, and once more without reasoning if the service refuses the reasoning in it.
@@ -113,14 +117,17 @@ impl OpenAiResponses {
         Ok(sent)
     }
 
-    fn body(&self, request: &ModelRequest, reasoning: Reasoning, form: ShapeForm) -> Vec<u8> {
-        wire::body(&self.model, request, reasoning, self.endpoint.is_at(openai::HOST), form)
+    fn body(&self, request: &ModelRequest, reasoning: Reasoning, form: ShapeForm) -> RequestBody {
+        let is_official = self.endpoint.is_at(openai::HOST);
+        let format = ResponsesFormat { model: &self.model, reasoning, is_official, form };
+        self.encoded.body(&format, request)
     }
 }
 
-/// The body of a request to the official service.
-pub(crate) fn body(model: &str, request: &ModelRequest) -> Vec<u8> {
-    wire::body(model, request, Reasoning::Sent, true, ShapeForm::Native)
+/// The format of requests to the official service.
+pub(crate) fn format(model: &str) -> ResponsesFormat<'_> {
+    let (reasoning, form) = (Reasoning::Sent, ShapeForm::Native);
+    ResponsesFormat { model, reasoning, is_official: true, form }
 }
 
 /// What to send of reasoning after this refusal; `None` if the refusal is about something else.

@@ -63,7 +63,7 @@ pub(crate) fn user(messages: Vec<Message>) -> ModelRequest {
     ModelRequest {
         model: "m".into(),
         system: None,
-        messages: Arc::new(messages),
+        messages: Arc::new(messages.into_iter().map(Arc::new).collect()),
         tools: Arc::new([]),
         answer: None,
         max_tokens: 1024,

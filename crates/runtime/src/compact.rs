@@ -38,7 +38,7 @@ pub(crate) struct LongHistory {
     pub(crate) attempt: AttemptId,
     /// Whether the records say that the gate holds this request.
     pub(crate) is_held: bool,
-    pub(crate) history: Arc<Vec<Message>>,
+    pub(crate) history: Arc<Vec<Arc<Message>>>,
     /// Index of the running turn's first message, its question.
     pub(crate) first_message: usize,
     /// The model that summarises.
@@ -67,7 +67,8 @@ pub(crate) async fn compact(work_context: WorkContext, long: LongHistory) -> Inp
     let summary = format!("[Summary of {cut} earlier messages]\n{summary}");
     // The question of the running turn is kept, too.
     let question = question(history, long.first_message, cut);
-    let kept: u64 = history[cut..].iter().chain(question).map(estimate_tokens).sum();
+    let kept = history[cut..].iter().chain(question);
+    let kept: u64 = kept.map(|message| estimate_tokens(message)).sum();
     let tokens_after = kept + estimate_tokens(&Message::user(summary.as_str()));
     let (turn, messages) = (long.attempt.turn, cut as u64);
     Input::HistoryCompacted { turn, messages, summary, by_model, tokens_after, usage }
@@ -81,12 +82,12 @@ async fn report(work_context: &WorkContext, turn: TurnNumber, fault: Fault) {
 
 /// Returns the earliest index at which the rest fits and no result is separated from its call. At least one
 /// message is cut and at least one is kept.
-pub(crate) fn safe_cut(history: &[Message], tokens: u64) -> usize {
+pub(crate) fn safe_cut(history: &[Arc<Message>], tokens: u64) -> usize {
     let is_safe = |index: &usize| {
         let results = |block: &Block| matches!(block, Block::ToolResult { .. });
         !history[*index].content.iter().any(results)
     };
-    let mut left: u64 = history.iter().map(estimate_tokens).sum();
+    let mut left: u64 = history.iter().map(|message| estimate_tokens(message)).sum();
     let mut best = None;
     for index in 1..history.len() {
         left = left.saturating_sub(estimate_tokens(&history[index - 1]));
@@ -102,7 +103,7 @@ pub(crate) fn safe_cut(history: &[Message], tokens: u64) -> usize {
 
 /// The most tokens that the request is expected to use. The estimate of a text may be a quarter too low.
 fn estimate(request: &ModelRequest) -> Usage {
-    let input: u64 = request.messages.iter().map(estimate_tokens).sum();
+    let input: u64 = request.messages.iter().map(|message| estimate_tokens(message)).sum();
     let input_tokens = input.saturating_add(input / 4);
     Usage { input_tokens, output_tokens: u64::from(request.max_tokens), ..Usage::default() }
 }
@@ -112,7 +113,7 @@ fn estimate(request: &ModelRequest) -> Usage {
 async fn summarise(
     work_context: &WorkContext,
     long: &LongHistory,
-    old: &[Message],
+    old: &[Arc<Message>],
 ) -> Result<(String, Usage), Fault> {
     let model = work_context.shared.models.model(&long.model)?;
     let prompt = format!(
@@ -124,7 +125,7 @@ async fn summarise(
     let request = ModelRequest {
         model: model.name().to_owned(),
         system: None,
-        messages: Arc::new(vec![Message::user(prompt)]),
+        messages: Arc::new(vec![Arc::new(Message::user(prompt))]),
         tools: Arc::new([]),
         answer: None,
         max_tokens: SUMMARY_TOKENS,
@@ -178,7 +179,7 @@ async fn read(model: &dyn Model, request: ModelRequest) -> Result<(String, Usage
         .with(Fact::Model, model.name().to_owned()))
 }
 
-fn transcript(old: &[Message]) -> String {
+fn transcript(old: &[Arc<Message>]) -> String {
     let mut text = String::new();
     for message in old {
         for line in lines(message) {
@@ -193,9 +194,9 @@ fn transcript(old: &[Message]) -> String {
 }
 
 /// Summarises by rule: the first bytes of each message.
-fn by_rule(old: &[Message]) -> String {
+fn by_rule(old: &[Arc<Message>]) -> String {
     let mut text = String::new();
-    for line in old.iter().flat_map(lines) {
+    for line in old.iter().flat_map(|message| lines(message)) {
         let _ = writeln!(text, "{}", shorten(&line, LINE_BYTES));
     }
     shorten(&text, SUMMARY_BYTES)
@@ -258,6 +259,7 @@ mod tests {
             }
             history.push(Message::assistant("answer"));
         }
+        let history: Vec<_> = history.into_iter().map(Arc::new).collect();
         for length in 2..history.len() {
             let history = &history[..length];
             if unpaired(history, 0).is_some() {

@@ -60,6 +60,10 @@ impl DeciderFactory for NativeFactory {
         !settings.is_foreign()
     }
 
+    fn can_fork(&self) -> bool {
+        true
+    }
+
     fn prepare(&self, settings: &mut Settings) -> Result<(), Fault> {
         if settings.is_foreign() {
             return Err(Fault::new(Kind::ConfigurationWrong, Operation::OpenSession)

@@ -69,7 +69,7 @@ pub(crate) struct ModelAttempt {
     attempt: u32,
     settings: Arc<Settings>,
     model: String,
-    history: Arc<Vec<Message>>,
+    history: Arc<Vec<Arc<Message>>>,
     trace: Trace,
     toolbox: Arc<tokio::sync::Mutex<Option<(u64, Toolbox)>>>,
     requester: Requester,

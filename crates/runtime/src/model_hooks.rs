@@ -40,7 +40,7 @@ pub trait ModelHook: Send + Sync + fmt::Debug + 'static {
     }
 
     /// Runs after a change of the history was recorded: a message, an answer, results or a compaction.
-    async fn messages_changed(&self, history: &[Message]) {
+    async fn messages_changed(&self, history: &[Arc<Message>]) {
         let _ = history;
     }
 }
@@ -146,7 +146,7 @@ fn changed(request: &ModelRequest, change: RequestChange) -> Option<ModelRequest
     if !change.messages.is_empty() {
         let messages = Arc::make_mut(&mut changed.messages);
         let from = messages.len().saturating_sub(1);
-        messages.extend(change.messages);
+        messages.extend(change.messages.into_iter().map(Arc::new));
         let ends_well = messages.last().is_some_and(|last| last.role == Role::User);
         if !ends_well || unpaired(messages, from).is_some() {
             return None;
@@ -169,14 +169,14 @@ async fn report(work_context: &WorkContext, step: Option<u32>, fault: Fault) {
 #[derive(Clone, Debug)]
 enum HookNotice {
     Answer { content: Arc<Vec<Block>>, usage: Usage },
-    History(Arc<Vec<Message>>),
+    History(Arc<Vec<Arc<Message>>>),
 }
 
 /// Notifies the hooks of one loaded session in order, while the session continues.
 #[derive(Debug, Default)]
 pub(crate) struct HookNotifier {
     /// The history of the last notice; a change is detected by pointer. `None` if there are no hooks.
-    known: Option<Arc<Vec<Message>>>,
+    known: Option<Arc<Vec<Arc<Message>>>>,
     way: Option<mpsc::Sender<(HookNotice, Arc<()>)>>,
     /// Every undelivered notice holds a clone.
     untold: Arc<()>,
@@ -184,7 +184,7 @@ pub(crate) struct HookNotifier {
 
 impl HookNotifier {
     /// Creates a notifier for the history that the session was loaded with.
-    pub(crate) fn new(hooks: &ModelHooks, history: &Arc<Vec<Message>>) -> Self {
+    pub(crate) fn new(hooks: &ModelHooks, history: &Arc<Vec<Arc<Message>>>) -> Self {
         let known = (!hooks.is_empty()).then(|| Arc::clone(history));
         Self { known, ..Self::default() }
     }
@@ -199,7 +199,7 @@ impl HookNotifier {
         &mut self,
         work_context: impl FnOnce() -> WorkContext,
         entries: &[Entry],
-        history: &Arc<Vec<Message>>,
+        history: &Arc<Vec<Arc<Message>>>,
     ) {
         let Some(known) = &mut self.known else { return };
         let answers = entries.iter().filter_map(|entry| match &*entry.event {

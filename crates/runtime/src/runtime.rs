@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use budao_core::{
     activity::Activity,
-    engine::{Engine, SessionChoice, SessionOptions, WrittenRange},
+    engine::{Engine, ForkRequest, SessionChoice, SessionOptions, WrittenRange},
     event::{
         Answer, Command, CommandBody, CommandId, Event, Record, Seq, SessionId, StopReason,
         TurnNumber,
@@ -337,6 +337,10 @@ fn advance(
 impl Engine for Runtime {
     async fn open(&self, opening: SessionOptions) -> Result<SessionId, Fault> {
         self.host.open(opening).await
+    }
+
+    async fn fork(&self, request: ForkRequest) -> Result<SessionId, Fault> {
+        self.host.fork(request).await
     }
 
     async fn submit(&self, session: SessionId, command: Command) -> Result<Answer, Fault> {

@@ -122,7 +122,7 @@ enum RequestPurpose {
 }
 
 /// The purpose of a request, and the mark of the prompt it answers.
-fn prompt(messages: &[Message]) -> (RequestPurpose, String) {
+fn prompt(messages: &[Arc<Message>]) -> (RequestPurpose, String) {
     let texts = messages.iter().rev().map(|message| text_of(&message.content));
     let found = texts.filter(|text| text.contains('«')).find_map(|text| {
         let mark = text.split('«').next_back()?.split('»').next()?.to_owned();

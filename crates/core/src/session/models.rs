@@ -65,7 +65,9 @@ impl Session {
         let is_foreign = |block: &Block| matches!(block, Block::Thinking { .. } | Block::Opaque(_));
         if self.history.iter().any(|message| message.content.iter().any(is_foreign)) {
             for message in Arc::make_mut(&mut self.history) {
-                message.content.retain(|block| !is_foreign(block));
+                if message.content.iter().any(is_foreign) {
+                    Arc::make_mut(message).content.retain(|block| !is_foreign(block));
+                }
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Checks that a history is fit for a model: every tool use paired with its result, and a size estimate.
 
+use std::{borrow::Borrow, sync::Arc};
+
 use crate::message::{Block, CallId, Message, Role};
 
 /// Estimated tokens of a message: four bytes of text per token, and a fixed amount per picture.
@@ -23,21 +25,25 @@ pub fn estimate_tokens(message: &Message) -> u64 {
 /// The first message, from index `from`, that holds a tool use without a result in the next message, or a result
 /// without a use in the previous one.
 #[must_use]
-pub fn unpaired(history: &[Message], from: usize) -> Option<usize> {
+pub fn unpaired<M: Borrow<Message>>(history: &[M], from: usize) -> Option<usize> {
     (from..history.len()).find(|&index| {
-        let message = &history[index];
-        let next = history.get(index + 1).map(|next| &next.content[..]).unwrap_or_default();
-        let before = index.checked_sub(1).map(|before| &history[before].content[..]);
+        let content = content_of(&history[index]);
+        let next = history.get(index + 1).map(content_of).unwrap_or_default();
+        let before = index.checked_sub(1).map(|before| content_of(&history[before]));
         let orphans = index == from
-            && results(&message.content).next().is_some()
+            && results(content).next().is_some()
             && uses(before.unwrap_or_default()).next().is_none();
-        !uses(&message.content).eq(results(next)) || orphans
+        !uses(content).eq(results(next)) || orphans
     })
+}
+
+fn content_of<M: Borrow<Message>>(message: &M) -> &[Block] {
+    &message.borrow().content
 }
 
 /// The question of the turn that starts at index `first`, if a summary of the `cut` oldest messages would replace it.
 #[must_use]
-pub fn question(history: &[Message], first: usize, cut: usize) -> Option<&Message> {
+pub fn question(history: &[Arc<Message>], first: usize, cut: usize) -> Option<&Arc<Message>> {
     let asked = history.get(first).filter(|_| first < cut)?;
     let is_asked = asked.role == Role::User && results(&asked.content).next().is_none();
     is_asked.then_some(asked)

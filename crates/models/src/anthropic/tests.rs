@@ -7,7 +7,8 @@ use budao_core::message::{
 };
 use serde_json::{Value, json};
 
-use super::{stream::Decoder, wire};
+use super::{AnthropicFormat, stream::Decoder};
+use crate::request_body::WireFormat as _;
 use crate::testing::{self, DecodedStream, event};
 
 fn decode(bytes: &[u8]) -> DecodedStream {
@@ -160,7 +161,8 @@ fn thinking_is_not_asked_for_in_the_middle_of_calls_that_began_without_it() {
     let thinking = Block::Thinking { text: "hm".into(), signature: Some("s".into()) };
     let asks = |messages: Vec<Message>| {
         let request = ModelRequest { thinking_tokens: Some(2_048), ..testing::user(messages) };
-        let body: Value = serde_json::from_slice(&wire::body("m", &request)).unwrap();
+        let body: Value =
+            serde_json::from_slice(&AnthropicFormat { model: "m" }.encode(&request)).unwrap();
         body.get("thinking").is_some()
     };
     let (first, first_result) = call(1);

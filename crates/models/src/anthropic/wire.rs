@@ -3,6 +3,8 @@
 //! Cache marks go where the next request will share its prefix with this one: after the instructions, after the
 //! tools, and after the last message.
 
+use std::{ops::Range, sync::Arc};
+
 use budao_core::{
     message::{Block, Message, ModelRequest, Role},
     tool::ToolSpec,
@@ -10,23 +12,23 @@ use budao_core::{
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
-use crate::wire::{OpaqueOwner, safe_arguments, safe_id, safe_name};
+use crate::{
+    request_body::{WireFormat, json_bytes, role_run_end, write_item},
+    wire::{OpaqueOwner, safe_arguments, safe_id, safe_name},
+};
 
 /// The smallest thinking budget the service accepts, in tokens.
 const THINKING_TOKENS_MIN: u32 = 1_024;
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct Options<'a> {
     model: &'a str,
     max_tokens: u32,
     stream: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     system: Option<[ContentPart<'a>; 1]>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<WireTool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     thinking: Option<Thinking>,
-    messages: Vec<WireMessage<'a>>,
 }
 
 #[derive(Serialize)]
@@ -100,8 +102,45 @@ struct ImageSource<'a> {
     data: &'a str,
 }
 
-/// Serializes the request body.
-pub(crate) fn body(model: &str, request: &ModelRequest) -> Vec<u8> {
+/// The format of requests to a model.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AnthropicFormat<'a> {
+    pub(crate) model: &'a str,
+}
+
+impl WireFormat for AnthropicFormat<'_> {
+    const LIST: &'static str = "messages";
+
+    fn variant(&self) -> u8 {
+        0
+    }
+
+    fn options(&self, request: &ModelRequest) -> Vec<u8> {
+        json_bytes(&options(self.model, request))
+    }
+
+    fn tools(&self, request: &ModelRequest) -> Option<Vec<u8>> {
+        (!request.tools.is_empty()).then(|| json_bytes(&tools(&request.tools)))
+    }
+
+    fn run_end(&self, history: &[Arc<Message>], from: usize) -> usize {
+        role_run_end(history, from, |message| message.content.iter().any(is_sent))
+    }
+
+    fn write_run(
+        &self,
+        history: &[Arc<Message>],
+        run: Range<usize>,
+        is_last: bool,
+        out: &mut Vec<u8>,
+    ) {
+        if let Some(message) = joined(&history[run], is_last) {
+            write_item(&message, out);
+        }
+    }
+}
+
+fn options<'a>(model: &'a str, request: &'a ModelRequest) -> Options<'a> {
     let thinking = request
         .thinking_tokens
         .filter(|_| may_think(&request.messages))
@@ -115,26 +154,24 @@ pub(crate) fn body(model: &str, request: &ModelRequest) -> Vec<u8> {
         _ => asked,
     };
     let system = request.system.as_deref().filter(|text| !text.trim().is_empty());
-    let body = Body {
+    Options {
         model,
         max_tokens,
         stream: true,
         system: system.map(|text| {
             [ContentPart::Known(KnownPart::Text { text, cache_control: Some(CacheControl {}) })]
         }),
-        tools: tools(&request.tools),
         thinking,
-        messages: messages(&request.messages),
-    };
-    serde_json::to_vec(&body).expect("strings, numbers and JSON always serialise")
+    }
 }
 
 /// Whether the request may ask for thinking. The service refuses that in the middle of calls that began without
 /// thinking, for example those of another model.
-fn may_think(history: &[Message]) -> bool {
+fn may_think(history: &[Arc<Message>]) -> bool {
     let is_result = |block: &Block| matches!(block, Block::ToolResult { .. });
-    let asked =
-        |message: &Message| message.role == Role::User && !message.content.iter().any(is_result);
+    let asked = |message: &Arc<Message>| {
+        message.role == Role::User && !message.content.iter().any(is_result)
+    };
     let since_asked = history.iter().rev().take_while(|message| !asked(message));
     let mut blocks = since_asked.flat_map(|message| &message.content).peekable();
     blocks.peek().is_none()
@@ -145,9 +182,9 @@ fn may_think(history: &[Message]) -> bool {
         })
 }
 
-fn tools<'a>(specs: &'a [std::sync::Arc<ToolSpec>]) -> Vec<WireTool<'a>> {
+fn tools<'a>(specs: &'a [Arc<ToolSpec>]) -> Vec<WireTool<'a>> {
     let last = specs.len().saturating_sub(1);
-    let tool = |(index, spec): (usize, &'a std::sync::Arc<ToolSpec>)| WireTool {
+    let tool = |(index, spec): (usize, &'a Arc<ToolSpec>)| WireTool {
         name: &spec.name,
         description: &spec.description,
         input_schema: &spec.schema,
@@ -156,31 +193,26 @@ fn tools<'a>(specs: &'a [std::sync::Arc<ToolSpec>]) -> Vec<WireTool<'a>> {
     specs.iter().enumerate().map(tool).collect()
 }
 
-/// Converts the history: joins neighbours of the same role, puts tool results first and drops empty messages.
-fn messages(history: &[Message]) -> Vec<WireMessage<'_>> {
-    let mut messages: Vec<WireMessage<'_>> = Vec::with_capacity(history.len());
-    for message in history {
-        let content = message.content.iter().filter_map(part);
-        match messages.last_mut() {
-            Some(last) if last.role == message.role => last.content.extend(content),
-            _ => {
-                let content: Vec<_> = content.collect();
-                if !content.is_empty() {
-                    messages.push(WireMessage { role: message.role, content });
-                }
-            }
-        }
-    }
-    for message in &mut messages {
-        // The service requires tool results directly after the calls.
-        message
-            .content
-            .sort_by_key(|part| !matches!(part, ContentPart::Known(KnownPart::ToolResult { .. })));
-    }
-    if let Some(last) = messages.last_mut().and_then(|message| message.content.last_mut()) {
+/// Joins the messages of a run, with tool results first, because the service requires them directly after the calls.
+/// The last one of a request gets the cache mark. `None` if nothing of the run is sent.
+fn joined(run: &[Arc<Message>], is_last: bool) -> Option<WireMessage<'_>> {
+    let role = run.iter().find(|message| message.content.iter().any(is_sent))?.role;
+    let blocks = run.iter().flat_map(|message| &message.content);
+    let mut content: Vec<_> = blocks.filter_map(part).collect();
+    content.sort_by_key(|part| !matches!(part, ContentPart::Known(KnownPart::ToolResult { .. })));
+    if let Some(last) = content.last_mut().filter(|_| is_last) {
         last.mark();
     }
-    messages
+    Some(WireMessage { role, content })
+}
+
+fn is_sent(block: &Block) -> bool {
+    match block {
+        Block::Text(text) => !text.trim().is_empty(),
+        Block::Thinking { signature, .. } => signature.is_some(),
+        Block::ToolUse(_) | Block::ToolResult { .. } | Block::Image { .. } => true,
+        Block::Opaque(_) => part(block).is_some(),
+    }
 }
 
 fn part(block: &Block) -> Option<ContentPart<'_>> {

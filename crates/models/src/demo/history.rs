@@ -1,5 +1,7 @@
 //! Reads the current task and its progress from the request's history.
 
+use std::sync::Arc;
+
 use budao_core::message::{Block, Message, ModelRequest, Role, ToolUse, text_of};
 use serde_json::Value;
 
@@ -46,7 +48,7 @@ impl<'a> DemoTurn<'a> {
         let messages = &request.messages;
         let asked = messages.iter().rposition(|message| !user_text(message).is_empty());
         let since = asked.map_or(0, |at| at + 1);
-        let uses = |messages: &'a [Message]| {
+        let uses = |messages: &'a [Arc<Message>]| {
             messages.iter().flat_map(|message| &message.content).filter_map(|block| match block {
                 Block::ToolUse(used) => Some(used),
                 _ => None,
@@ -87,7 +89,7 @@ fn user_text(message: &Message) -> &str {
     said.map(str::trim).unwrap_or_default()
 }
 
-fn result_of<'a>(messages: &'a [Message], used: &ToolUse) -> Option<(bool, &'a str)> {
+fn result_of<'a>(messages: &'a [Arc<Message>], used: &ToolUse) -> Option<(bool, &'a str)> {
     messages.iter().flat_map(|message| &message.content).find_map(|block| match block {
         Block::ToolResult { call, is_error, content } if *call == used.id => {
             Some((*is_error, content.as_str()))

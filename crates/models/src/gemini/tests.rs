@@ -8,8 +8,9 @@ use budao_testkit::sse::{self, ModelOutput};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::{stream::Decoder, wire};
+use super::{GeminiFormat, stream::Decoder};
 use crate::{
+    request_body::WireFormat as _,
     shape::ShapeForm,
     testing::{self, DecodedStream, event},
 };
@@ -46,8 +47,10 @@ fn stop(decoded: &DecodedStream) -> Option<ModelStop> {
 fn sent_back(answer: Vec<Block>, substitute: bool) -> Value {
     let answer = Message { role: Role::Assistant, content: answer };
     let request = testing::user(vec![Message::user("hi"), answer, Message::user("more")]);
-    let body: Value =
-        serde_json::from_slice(&wire::body(&request, substitute, ShapeForm::Native)).unwrap();
+    let body: Value = serde_json::from_slice(
+        &GeminiFormat { substitute, form: ShapeForm::Native }.encode(&request),
+    )
+    .unwrap();
     body["contents"][1]["parts"].clone()
 }
 

@@ -1,12 +1,13 @@
 //! Request bodies for the Gemini API.
 
-use std::collections::HashMap;
+use std::{ops::Range, sync::Arc};
 
 use budao_core::message::{Block, CallId, Message, ModelRequest, Role};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 
 use crate::{
+    request_body::{WireFormat, json_bytes, role_run_end, write_item},
     shape::{ShapeForm, split_shape},
     wire::{OpaqueOwner, safe_arguments, safe_id, safe_name},
 };
@@ -16,13 +17,10 @@ const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Body<'a> {
+struct Options {
     #[serde(skip_serializing_if = "Option::is_none")]
     system_instruction: Option<Value>,
     generation_config: Value,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Tools<'a>>,
-    contents: Vec<Content<'a>>,
 }
 
 #[derive(Serialize)]
@@ -90,25 +88,51 @@ struct Signature {
     signature: String,
 }
 
-/// Serializes the request body. With `substitute`, the first call of a message that has no signature carries the value
-/// that the service accepts instead.
-pub(crate) fn body(request: &ModelRequest, substitute: bool, form: ShapeForm) -> Vec<u8> {
-    let system = request.system.as_deref().filter(|text| !text.trim().is_empty());
-    let (tools, shape) = split_shape(request, form);
-    let declarations = tools.map(|spec| Declaration {
-        name: &spec.name,
-        description: &spec.description,
-        parameters_json_schema: &spec.schema,
-    });
-    let function_declarations: Vec<_> = declarations.collect();
-    let tools = (!function_declarations.is_empty()).then_some(Tools { function_declarations });
-    let body = Body {
-        system_instruction: system.map(|text| json!({"parts": [{"text": text}]})),
-        generation_config: generation_config(request, shape.map(|shape| shape.schema)),
-        tools: tools.into_iter().collect(),
-        contents: contents(&request.messages, substitute),
-    };
-    serde_json::to_vec(&body).expect("strings, numbers and JSON always serialise")
+/// The format of requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GeminiFormat {
+    /// The first call of a message that has no signature carries the value that the service accepts instead.
+    pub(crate) substitute: bool,
+    pub(crate) form: ShapeForm,
+}
+
+impl WireFormat for GeminiFormat {
+    const LIST: &'static str = "contents";
+
+    fn variant(&self) -> u8 {
+        u8::from(self.form == ShapeForm::Native) + 2 * u8::from(self.substitute)
+    }
+
+    fn options(&self, request: &ModelRequest) -> Vec<u8> {
+        let system = request.system.as_deref().filter(|text| !text.trim().is_empty());
+        let shape = split_shape(request, self.form).1;
+        json_bytes(&Options {
+            system_instruction: system.map(|text| json!({"parts": [{"text": text}]})),
+            generation_config: generation_config(request, shape.map(|shape| shape.schema)),
+        })
+    }
+
+    fn tools(&self, request: &ModelRequest) -> Option<Vec<u8>> {
+        let declarations = split_shape(request, self.form).0.map(|spec| Declaration {
+            name: &spec.name,
+            description: &spec.description,
+            parameters_json_schema: &spec.schema,
+        });
+        let function_declarations: Vec<_> = declarations.collect();
+        (!function_declarations.is_empty()).then(|| json_bytes(&[Tools { function_declarations }]))
+    }
+
+    fn run_end(&self, history: &[Arc<Message>], from: usize) -> usize {
+        role_run_end(history, from, |message| {
+            message.content.iter().any(|block| is_sent(message.role, block))
+        })
+    }
+
+    fn write_run(&self, history: &[Arc<Message>], run: Range<usize>, _: bool, out: &mut Vec<u8>) {
+        if let Some(content) = joined(history, run, self.substitute) {
+            write_item(&content, out);
+        }
+    }
 }
 
 /// Thinking counts towards the limit, so it comes on top of the answer's tokens.
@@ -129,36 +153,61 @@ fn generation_config(request: &ModelRequest, schema: Option<&Value>) -> Value {
     config
 }
 
-/// Converts the history: joins neighbours of the same role and puts results of calls first.
-fn contents(history: &[Message], substitute: bool) -> Vec<Content<'_>> {
-    let mut names = HashMap::new();
-    let mut contents: Vec<Content<'_>> = Vec::with_capacity(history.len());
-    for message in history {
-        let (role, parts) = match message.role {
-            Role::User => ("user", user_parts(message, &names)),
-            Role::Assistant => ("model", answer_parts(message, substitute, &mut names)),
+/// Joins the messages of a run, with results first, because the service requires them directly after the calls. `None`
+/// if nothing of the run is sent.
+fn joined(history: &[Arc<Message>], run: Range<usize>, substitute: bool) -> Option<Content<'_>> {
+    let (mut role, mut parts) = ("user", Vec::new());
+    for index in run {
+        let message = &history[index];
+        let (of_message, name) = match message.role {
+            Role::User => (user_parts(message, &history[..index]), "user"),
+            Role::Assistant => (answer_parts(message, substitute), "model"),
         };
-        match contents.last_mut() {
-            _ if parts.is_empty() => {}
-            Some(last) if last.role == role => last.parts.extend(parts),
-            _ => contents.push(Content { role, parts }),
+        if !of_message.is_empty() {
+            role = name;
+            parts.extend(of_message);
         }
     }
-    for content in &mut contents {
-        // The service requires the results directly after the calls.
-        content.parts.sort_by_key(|part| !matches!(part.data, Data::FunctionResponse { .. }));
-    }
-    contents
+    parts.sort_by_key(|part| !matches!(part.data, Data::FunctionResponse { .. }));
+    (!parts.is_empty()).then_some(Content { role, parts })
 }
 
-fn user_parts<'a>(message: &'a Message, names: &HashMap<&CallId, &'a str>) -> Vec<Part<'a>> {
+fn is_sent(role: Role, block: &Block) -> bool {
+    match (role, block) {
+        (_, Block::Text(text)) => !text.is_empty(),
+        (Role::User, Block::Image { .. } | Block::ToolResult { .. })
+        | (Role::Assistant, Block::ToolUse(_)) => true,
+        (Role::Assistant, Block::Opaque(json)) => {
+            matches!(signature(json), Some(Signature { on: SignedPart::Empty, .. }))
+        }
+        _ => false,
+    }
+}
+
+/// The signature that an opaque block holds; `None` if the block is another service's.
+fn signature(json: &str) -> Option<Signature> {
+    let is_own = OpaqueOwner::of(json) == OpaqueOwner::Gemini;
+    is_own.then(|| serde_json::from_str(json).ok()).flatten()
+}
+
+/// The name of the tool that a call before this message used.
+fn name_of<'a>(call: &CallId, before: &'a [Arc<Message>]) -> &'a str {
+    let blocks = before.iter().rev().flat_map(|message| message.content.iter().rev());
+    let mut names = blocks.filter_map(|block| match block {
+        Block::ToolUse(made) if made.id == *call => Some(&*made.name),
+        _ => None,
+    });
+    names.next().unwrap_or_default()
+}
+
+fn user_parts<'a>(message: &'a Message, before: &[Arc<Message>]) -> Vec<Part<'a>> {
     let part = |block: &'a Block| {
         let data = match block {
             Block::Text(text) if !text.is_empty() => Data::Text(text),
             Block::Image { media_type, data } => Data::Inline { mime_type: media_type, data },
             Block::ToolResult { call, content, .. } => Data::FunctionResponse {
                 id: safe_id(call).into_owned(),
-                name: safe_name(names.get(call).copied().unwrap_or_default()).into_owned(),
+                name: safe_name(name_of(call, before)).into_owned(),
                 response: object(content),
             },
             _ => return None,
@@ -174,12 +223,8 @@ fn object(content: &str) -> Value {
     value.unwrap_or_else(|| json!({"output": content}))
 }
 
-fn answer_parts<'a>(
-    message: &'a Message,
-    substitute: bool,
-    names: &mut HashMap<&'a CallId, &'a str>,
-) -> Vec<Part<'a>> {
-    let mut parts: Vec<Part<'a>> = Vec::with_capacity(message.content.len());
+fn answer_parts(message: &Message, substitute: bool) -> Vec<Part<'_>> {
+    let mut parts: Vec<Part<'_>> = Vec::with_capacity(message.content.len());
     let (mut signature, mut called) = (None, false);
     for block in &message.content {
         match block {
@@ -187,7 +232,6 @@ fn answer_parts<'a>(
                 parts.push(Part { data: Data::Text(text), signature: signature.take() });
             }
             Block::ToolUse(call) => {
-                names.insert(&call.id, &call.name);
                 let missing = substitute && !std::mem::replace(&mut called, true);
                 let substitute = missing.then(|| NO_SIGNATURE.to_owned());
                 let data = Data::FunctionCall {
@@ -197,17 +241,13 @@ fn answer_parts<'a>(
                 };
                 parts.push(Part { data, signature: signature.take().or(substitute) });
             }
-            Block::Opaque(json) if OpaqueOwner::of(json) == OpaqueOwner::Gemini => {
-                match serde_json::from_str::<Signature>(json) {
-                    Ok(Signature { on: SignedPart::Empty, signature }) => {
-                        parts.push(Part { data: Data::Text(""), signature: Some(signature) });
-                    }
-                    Ok(Signature { on: SignedPart::Next, signature: next }) => {
-                        signature = Some(next);
-                    }
-                    Err(_) => {}
+            Block::Opaque(json) => match self::signature(json) {
+                Some(Signature { on: SignedPart::Empty, signature }) => {
+                    parts.push(Part { data: Data::Text(""), signature: Some(signature) });
                 }
-            }
+                Some(Signature { on: SignedPart::Next, signature: next }) => signature = Some(next),
+                None => {}
+            },
             _ => {}
         }
     }

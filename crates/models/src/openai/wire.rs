@@ -1,10 +1,13 @@
 //! Request bodies for chat completions.
 
+use std::{ops::Range, sync::Arc};
+
 use budao_core::message::{Block, Message, ModelRequest, Role, text_of};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
+    request_body::{WireFormat, json_bytes, write_item},
     shape::{NativeShape, ShapeForm, split_shape},
     wire::{safe_arguments, safe_id, safe_name},
 };
@@ -17,7 +20,7 @@ pub(super) enum Dialect {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct Options<'a> {
     model: &'a str,
     stream: bool,
     stream_options: StreamOptions,
@@ -31,9 +34,6 @@ struct Body<'a> {
     reasoning_effort: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     response_format: Option<Value>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<WireTool<'a>>,
-    messages: Vec<WireMessage<'a>>,
 }
 
 #[derive(Serialize)]
@@ -94,53 +94,75 @@ struct WireFunction {
     arguments: String,
 }
 
-/// Serializes the request body. `no_reasoning` turns the model's reasoning off for a request with tools.
-pub(super) fn body(
-    model: &str,
-    request: &ModelRequest,
-    dialect: Dialect,
-    no_reasoning: bool,
-    form: ShapeForm,
-) -> Vec<u8> {
-    let tokens = Some(request.max_tokens.max(1));
-    let (max_tokens, max_completion_tokens) = match dialect {
-        Dialect::Official => (None, tokens),
-        Dialect::Compatible => (tokens, None),
-    };
-    let system = request.system.as_deref().filter(|text| !text.trim().is_empty());
-    let mut messages: Vec<_> =
-        system.map(|content| WireMessage::System { content }).into_iter().collect();
-    for message in request.messages.iter() {
-        match message.role {
-            Role::User => push_user_message(message, &mut messages),
-            Role::Assistant => messages.extend(assistant_message(message)),
+/// The format of requests to a model.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChatFormat<'a> {
+    pub(super) model: &'a str,
+    pub(super) dialect: Dialect,
+    /// Turns the model's reasoning off for a request with tools.
+    pub(super) no_reasoning: bool,
+    pub(super) form: ShapeForm,
+}
+
+impl WireFormat for ChatFormat<'_> {
+    const LIST: &'static str = "messages";
+
+    fn variant(&self) -> u8 {
+        u8::from(self.form == ShapeForm::Native)
+    }
+
+    fn options(&self, request: &ModelRequest) -> Vec<u8> {
+        let tokens = Some(request.max_tokens.max(1));
+        let (max_tokens, max_completion_tokens) = match self.dialect {
+            Dialect::Official => (None, tokens),
+            Dialect::Compatible => (tokens, None),
+        };
+        let (mut tools, shape) = split_shape(request, self.form);
+        json_bytes(&Options {
+            model: self.model,
+            stream: true,
+            stream_options: StreamOptions { include_usage: true },
+            prompt_cache_key: match self.dialect {
+                Dialect::Official => request.cache_key.as_deref(),
+                Dialect::Compatible => None,
+            },
+            max_tokens,
+            max_completion_tokens,
+            reasoning_effort: (self.no_reasoning && tools.next().is_some()).then_some("none"),
+            response_format: shape.map(response_format),
+        })
+    }
+
+    fn tools(&self, request: &ModelRequest) -> Option<Vec<u8>> {
+        let tools = split_shape(request, self.form).0.map(|spec| WireTool {
+            function: Function {
+                name: &spec.name,
+                description: &spec.description,
+                parameters: &spec.schema,
+            },
+        });
+        let tools: Vec<_> = tools.collect();
+        (!tools.is_empty()).then(|| json_bytes(&tools))
+    }
+
+    fn write_first(&self, request: &ModelRequest, out: &mut Vec<u8>) {
+        if let Some(content) = request.system.as_deref().filter(|text| !text.trim().is_empty()) {
+            write_item(&WireMessage::System { content }, out);
         }
     }
-    let (tools, shape) = split_shape(request, form);
-    let tools = tools.map(|spec| WireTool {
-        function: Function {
-            name: &spec.name,
-            description: &spec.description,
-            parameters: &spec.schema,
-        },
-    });
-    let tools: Vec<_> = tools.collect();
-    let body = Body {
-        model,
-        stream: true,
-        stream_options: StreamOptions { include_usage: true },
-        prompt_cache_key: match dialect {
-            Dialect::Official => request.cache_key.as_deref(),
-            Dialect::Compatible => None,
-        },
-        max_tokens,
-        max_completion_tokens,
-        reasoning_effort: (no_reasoning && !tools.is_empty()).then_some("none"),
-        response_format: shape.map(response_format),
-        tools,
-        messages,
-    };
-    serde_json::to_vec(&body).expect("strings, numbers and JSON always serialise")
+
+    fn write_run(&self, history: &[Arc<Message>], run: Range<usize>, _: bool, out: &mut Vec<u8>) {
+        for message in &history[run] {
+            match message.role {
+                Role::User => write_user_message(message, out),
+                Role::Assistant => {
+                    if let Some(message) = assistant_message(message) {
+                        write_item(&message, out);
+                    }
+                }
+            }
+        }
+    }
 }
 
 fn response_format(shape: NativeShape<'_>) -> Value {
@@ -149,21 +171,21 @@ fn response_format(shape: NativeShape<'_>) -> Value {
     json!({"type": "json_schema", "json_schema": json_schema})
 }
 
-/// Pushes tool results as messages of their own first, then the user's text.
-fn push_user_message<'a>(message: &'a Message, messages: &mut Vec<WireMessage<'a>>) {
+/// Writes tool results as messages of their own first, then the user's text.
+fn write_user_message(message: &Message, out: &mut Vec<u8>) {
     for block in &message.content {
         if let Block::ToolResult { call, content, .. } = block {
             let tool_call_id = safe_id(call).into_owned();
-            messages.push(WireMessage::Tool { tool_call_id, content });
+            write_item(&WireMessage::Tool { tool_call_id, content }, out);
         }
     }
     let has_images = message.content.iter().any(|block| matches!(block, Block::Image { .. }));
     let text = text_of(&message.content);
     if has_images {
         let parts = message.content.iter().filter_map(part).collect();
-        messages.push(WireMessage::User { content: Content::Parts(parts) });
+        write_item(&WireMessage::User { content: Content::Parts(parts) }, out);
     } else if !text.is_empty() {
-        messages.push(WireMessage::User { content: Content::Text(text) });
+        write_item(&WireMessage::User { content: Content::Text(text) }, out);
     }
 }
 

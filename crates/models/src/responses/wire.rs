@@ -3,11 +3,14 @@
 //! Calls and texts go back without the ids of their items: the service stores nothing, so it would look for the ids in
 //! vain. A reasoning item goes back only in front of the text or call that it led to.
 
+use std::{ops::Range, sync::Arc};
+
 use budao_core::message::{Block, Message, ModelRequest, Role, text_of};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 
 use crate::{
+    request_body::{WireFormat, json_bytes, write_item},
     shape::{NativeShape, ShapeForm, split_shape},
     wire::{OpaqueOwner, PHASE, safe_arguments, safe_id, safe_name},
 };
@@ -24,7 +27,7 @@ pub(super) enum Reasoning {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct Options<'a> {
     model: &'a str,
     stream: bool,
     store: bool,
@@ -43,9 +46,6 @@ struct Body<'a> {
     parallel_tool_calls: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<Value>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<WireTool<'a>>,
-    input: Vec<Item<'a>>,
 }
 
 #[derive(Serialize)]
@@ -100,41 +100,65 @@ enum Content<'a> {
     Parts(Vec<Value>),
 }
 
-/// Serializes the request body. The official service is asked to leave out the padding of its events, and gets the
-/// key of its cache; other servers may not know these options.
-pub(super) fn body(
-    model: &str,
-    request: &ModelRequest,
-    reasoning: Reasoning,
-    is_official: bool,
-    form: ShapeForm,
-) -> Vec<u8> {
-    // Reasoning counts towards the limit, so it comes on top of the answer's tokens.
-    let thinking = request.thinking_tokens.unwrap_or_default();
-    let (tools, shape) = split_shape(request, form);
-    let tools = tools.map(|spec| WireTool {
-        name: &spec.name,
-        description: &spec.description,
-        parameters: &spec.schema,
-        strict: false,
-    });
-    let tools: Vec<_> = tools.collect();
-    let body = Body {
-        model,
-        stream: true,
-        store: false,
-        stream_options: is_official.then(|| json!({"include_obfuscation": false})),
-        prompt_cache_key: request.cache_key.as_deref().filter(|_| is_official),
-        include: (reasoning != Reasoning::Unsupported).then_some(["reasoning.encrypted_content"]),
-        instructions: request.system.as_deref().filter(|text| !text.trim().is_empty()),
-        max_output_tokens: request.max_tokens.max(1).saturating_add(thinking),
-        reasoning: request.thinking_tokens.map(options),
-        parallel_tool_calls: (!tools.is_empty()).then_some(true),
-        text: shape.map(text_format),
-        tools,
-        input: input(&request.messages, reasoning),
-    };
-    serde_json::to_vec(&body).expect("strings, numbers and JSON always serialise")
+/// The format of requests to a model.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResponsesFormat<'a> {
+    pub(super) model: &'a str,
+    pub(super) reasoning: Reasoning,
+    /// The official service is asked to leave out the padding of its events, and gets the key of its cache; other
+    /// servers may not know these options.
+    pub(super) is_official: bool,
+    pub(super) form: ShapeForm,
+}
+
+impl WireFormat for ResponsesFormat<'_> {
+    const LIST: &'static str = "input";
+
+    fn variant(&self) -> u8 {
+        u8::from(self.form == ShapeForm::Native) + 2 * u8::from(self.reasoning == Reasoning::Sent)
+    }
+
+    fn options(&self, request: &ModelRequest) -> Vec<u8> {
+        // Reasoning counts towards the limit, so it comes on top of the answer's tokens.
+        let thinking = request.thinking_tokens.unwrap_or_default();
+        let (mut tools, shape) = split_shape(request, self.form);
+        let encrypted = ["reasoning.encrypted_content"];
+        json_bytes(&Options {
+            model: self.model,
+            stream: true,
+            store: false,
+            stream_options: self.is_official.then(|| json!({"include_obfuscation": false})),
+            prompt_cache_key: request.cache_key.as_deref().filter(|_| self.is_official),
+            include: (self.reasoning != Reasoning::Unsupported).then_some(encrypted),
+            instructions: request.system.as_deref().filter(|text| !text.trim().is_empty()),
+            max_output_tokens: request.max_tokens.max(1).saturating_add(thinking),
+            reasoning: request.thinking_tokens.map(options),
+            parallel_tool_calls: tools.next().map(|_| true),
+            text: shape.map(text_format),
+        })
+    }
+
+    fn tools(&self, request: &ModelRequest) -> Option<Vec<u8>> {
+        let tools = split_shape(request, self.form).0.map(|spec| WireTool {
+            name: &spec.name,
+            description: &spec.description,
+            parameters: &spec.schema,
+            strict: false,
+        });
+        let tools: Vec<_> = tools.collect();
+        (!tools.is_empty()).then(|| json_bytes(&tools))
+    }
+
+    fn write_run(&self, history: &[Arc<Message>], run: Range<usize>, _: bool, out: &mut Vec<u8>) {
+        for message in &history[run] {
+            let mut items = Vec::with_capacity(message.content.len());
+            match message.role {
+                Role::User => push_user_items(message, &mut items),
+                Role::Assistant => push_answer(message, self.reasoning, &mut items),
+            }
+            items.iter().for_each(|item| write_item(item, out));
+        }
+    }
 }
 
 fn text_format(shape: NativeShape<'_>) -> Value {
@@ -150,17 +174,6 @@ fn options(tokens: u32) -> ReasoningOptions {
         _ => "high",
     };
     ReasoningOptions { effort, summary: "auto" }
-}
-
-fn input(history: &[Message], reasoning: Reasoning) -> Vec<Item<'_>> {
-    let mut items = Vec::with_capacity(history.len());
-    for message in history {
-        match message.role {
-            Role::User => push_user_items(message, &mut items),
-            Role::Assistant => push_answer(message, reasoning, &mut items),
-        }
-    }
-    items
 }
 
 /// Pushes the results of calls first, then the user's text and images as one message.

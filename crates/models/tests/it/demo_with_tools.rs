@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::support::{InstantClock, pieces, request};
+use crate::support::{InstantClock, pieces, request, shared};
 use budao_core::{
     lang::Lang,
     limits::Limits,
@@ -44,7 +44,7 @@ impl Session {
         let demo = Demo::new(Pace::Fast, Arc::new(InstantClock));
         self.messages.push(Message::user(text));
         for _ in 0..10 {
-            let messages = Arc::new(self.messages.clone());
+            let messages = shared(self.messages.iter().cloned());
             let asked = ModelRequest { messages, tools: self.toolbox.specs(), ..request("") };
             let content: Vec<_> = pieces(&demo, asked)
                 .await

@@ -3,9 +3,9 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use crate::support::request;
+use crate::support::{request, shared};
 use budao_core::message::{Block, Message, ModelRequest, Role};
-use budao_models::probe::Wire;
+use budao_models::probe::{EarlierRequests, Wire};
 use budao_testkit::{
     request_rules,
     sse::{self, ModelOutput},
@@ -301,9 +301,24 @@ fn check_pairs(said: &[HistoryPart]) {
     }
 }
 
+/// A provider that has seen the history grow sends the same bytes as one that has not.
+fn check_growth(reader: Wire, request: &ModelRequest, whole: &[u8]) {
+    let earlier = EarlierRequests::default();
+    for length in 1..=request.messages.len() {
+        let messages = Arc::new(request.messages[..length].to_vec());
+        let grown = ModelRequest { messages, ..request.clone() };
+        let body = reader.next_request_body(&earlier, &grown).concat();
+        if length == request.messages.len() {
+            assert!(body == whole, "{reader:?}: {}", String::from_utf8_lossy(&body));
+        }
+    }
+}
+
 fn check(writer: Wire, reader: Wire, history: &[Message]) {
-    let messages = Arc::new(history.to_vec());
-    let bytes = reader.request_body(&ModelRequest { messages, ..request("") });
+    let messages = shared(history.iter().cloned());
+    let request = ModelRequest { messages, cache_key: Some("s".into()), ..request("") };
+    let bytes = reader.request_body(&request);
+    check_growth(reader, &request, &bytes);
     let body: Value = serde_json::from_slice(&bytes).unwrap();
     if reader == Wire::Responses {
         request_rules::responses(&body, |_| writer == reader).unwrap();

@@ -5,7 +5,7 @@
 
 use std::{path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
-use crate::support::{Signal, fault, pieces, request, tool, world};
+use crate::support::{Signal, fault, pieces, request, shared, tool, world};
 use budao_core::{
     fault::Kind,
     limits::Limits,
@@ -139,7 +139,7 @@ fn full_request() -> ModelRequest {
     };
     ModelRequest {
         system: Some("Be brief.".into()),
-        messages: Arc::new(vec![Message::user("Hello"), said, Message::user("Go on")]),
+        messages: shared([Message::user("Hello"), said, Message::user("Go on")]),
         tools: Arc::new([tool("fs_read", &json!({"path": {"type": "string"}}))]),
         ..request("")
     }

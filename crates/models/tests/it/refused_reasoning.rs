@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::support::{Signal, fault, pieces, request, tool, world};
+use crate::support::{Signal, fault, pieces, request, shared, tool, world};
 use budao_core::{
     fault::Kind,
     limits::Limits,
@@ -100,7 +100,7 @@ async fn strict_service() -> Provider {
 #[tokio::test]
 async fn reasoning_goes_back_in_its_place_or_not_at_all(#[case] seal: &str) {
     let provider = strict_service().await;
-    let messages = Arc::new(reasoned(seal));
+    let messages = shared(reasoned(seal));
     let request = ModelRequest { messages, ..with_tools() };
     let got = pieces(&responses(&provider), request).await.unwrap();
     assert_eq!(got[0], Piece::Text("hello".into()));
@@ -132,7 +132,7 @@ async fn refused_reasoning_is_left_out_once(
     let provider = Provider::start([error(message, param, code), answer(), answer()]).await;
     let model = responses(&provider);
     for _ in 0..2 {
-        let messages = Arc::new(reasoned("gAAA"));
+        let messages = shared(reasoned("gAAA"));
         pieces(&model, ModelRequest { messages, ..with_tools() }).await.unwrap();
     }
     let asked = provider.asked();
@@ -155,7 +155,7 @@ async fn an_item_that_is_not_found_is_no_unknown_model() {
         |_| true,
     );
     provider.push(refusal.unwrap_err().reply());
-    let request = ModelRequest { messages: Arc::new(sealed), ..with_tools() };
+    let request = ModelRequest { messages: shared(sealed), ..with_tools() };
     let fault = fault(&responses(&provider), request).await;
     assert_eq!(fault.kind(), Kind::ModelBadRequest);
     assert_eq!(provider.asked().len(), 1);
@@ -170,7 +170,7 @@ async fn a_missed_signature_is_replaced_once_and_remembered() {
     let (world, limits) = (world(Arc::new(Signal::default())), Arc::new(Limits::default()));
     let model = Gemini::new("m", Some(&provider.url()), None, &world, limits).unwrap();
     for _ in 0..2 {
-        let messages = Arc::new(reasoned("gAAA"));
+        let messages = shared(reasoned("gAAA"));
         pieces(&model, ModelRequest { messages, ..with_tools() }).await.unwrap();
     }
     let asked = provider.asked();

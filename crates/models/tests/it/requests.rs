@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use crate::support::{Signal, request, tool, world};
+use crate::support::{Signal, request, shared, tool, world};
 use budao_core::{
     limits::Limits,
     message::{Block, CallId, Message, ModelRequest, Role, ToolUse},
@@ -59,7 +59,7 @@ fn conversation() -> ModelRequest {
     let phase = Block::Opaque(r#"{"type":"openai_phase","phase":"commentary"}"#.into());
     ModelRequest {
         system: Some("Be brief.".into()),
-        messages: Arc::new(vec![
+        messages: shared([
             Message {
                 role: Role::User,
                 content: vec![
@@ -130,7 +130,7 @@ async fn a_thought_goes_back_byte_for_byte() {
     let thought = Block::Thinking { text: text.into(), signature: Some("a/b+c==".into()) };
     let assistant =
         Message { role: Role::Assistant, content: vec![thought, Block::Text("ok".into())] };
-    let messages = Arc::new(vec![Message::user("hi"), assistant, Message::user("more")]);
+    let messages = shared([Message::user("hi"), assistant, Message::user("more")]);
     let [anthropic, ..] = sent(ModelRequest { messages, ..request("") }).await;
     let part = &anthropic["messages"][1]["content"][0];
     assert_eq!(part["thinking"], text);

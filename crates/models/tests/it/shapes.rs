@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::support::{Signal, fault, pieces, request, tool, world};
+use crate::support::{Signal, fault, pieces, request, shared, tool, world};
 use budao_core::{
     fault::Kind,
     limits::Limits,
@@ -153,7 +153,7 @@ async fn after_an_answer_that_did_not_fit_the_tool_is_offered() {
         Message { role: Role::Assistant, content: vec![Block::ToolUse(call)] },
         Message { role: Role::User, content: vec![result] },
     ];
-    let request = ModelRequest { messages: Arc::new(messages), ..shaped(&[]) };
+    let request = ModelRequest { messages: shared(messages), ..shaped(&[]) };
     let sent = bodies("chat", vec![answer("chat")], vec![request]).await;
     assert_eq!(sent, [(false, names(&["final_answer"]))]);
 }

@@ -116,12 +116,17 @@ pub(crate) fn world(clock: Arc<dyn Clock>) -> World {
     World { clock, entropy: Arc::new(Zero), spawn: Arc::new(Tokio), spans }
 }
 
+/// A history as sessions share it.
+pub(crate) fn shared(messages: impl IntoIterator<Item = Message>) -> Arc<Vec<Arc<Message>>> {
+    Arc::new(messages.into_iter().map(Arc::new).collect())
+}
+
 /// A request with one message and no tools.
 pub(crate) fn request(text: &str) -> ModelRequest {
     ModelRequest {
         model: "m".into(),
         system: None,
-        messages: Arc::new(vec![Message::user(text)]),
+        messages: shared([Message::user(text)]),
         tools: Arc::new([]),
         answer: None,
         max_tokens: 1024,

@@ -109,7 +109,7 @@ fn request(text: &str, max_tokens: u32) -> ModelRequest {
     ModelRequest {
         model: String::new(),
         system: Some("Be brief.".into()),
-        messages: Arc::new(vec![Message::user(text)]),
+        messages: Arc::new(vec![Arc::new(Message::user(text))]),
         tools: Arc::new([]),
         answer: None,
         max_tokens,

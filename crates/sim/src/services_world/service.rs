@@ -264,7 +264,7 @@ impl Model for KeyedService {
 }
 
 /// The session and the turn of a request: the last message is `session.turn`.
-fn sender(messages: &[Message]) -> (usize, usize) {
+fn sender(messages: &[Arc<Message>]) -> (usize, usize) {
     let text = messages.last().map(|message| text_of(&message.content)).unwrap_or_default();
     let mut numbers = text.split('.').filter_map(|number| number.trim().parse().ok());
     (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default())

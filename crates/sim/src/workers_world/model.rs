@@ -46,13 +46,14 @@ impl WorkerModel {
 }
 
 /// The mark of the last prompt, and the number of steps that the model took since.
-fn position(messages: &[Message]) -> (String, usize) {
-    let is_prompt = |message: &Message| text_of(&message.content).contains('«');
+fn position(messages: &[Arc<Message>]) -> (String, usize) {
+    let is_prompt = |message: &Arc<Message>| text_of(&message.content).contains('«');
     let at = messages.iter().rposition(is_prompt).unwrap_or_default();
     let text = messages.get(at).map(|message| text_of(&message.content)).unwrap_or_default();
     let mark = text.split('«').next_back().and_then(|rest| rest.split('»').next());
-    let calls =
-        |message: &&Message| message.content.iter().any(|block| matches!(block, Block::ToolUse(_)));
+    let calls = |message: &&Arc<Message>| {
+        message.content.iter().any(|block| matches!(block, Block::ToolUse(_)))
+    };
     let steps = messages.iter().skip(at).filter(calls).count();
     (mark.unwrap_or_default().to_owned(), steps)
 }

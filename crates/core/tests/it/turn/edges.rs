@@ -1,6 +1,6 @@
 //! The last value on this side of a bound, and the first on the other.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use budao_core::{
     Kind,
@@ -46,12 +46,13 @@ fn a_result_belongs_to_the_call_right_before_it_wherever_reading_begins() {
 
 #[test]
 fn only_words_of_a_person_are_a_question() {
-    let asked = Message::user("why?");
-    let history = [asked.clone(), message(Role::User, result("1")), Message::user("a summary")];
+    let asked = Arc::new(Message::user("why?"));
+    let results = Arc::new(message(Role::User, result("1")));
+    let history = [Arc::clone(&asked), results, Arc::new(Message::user("a summary"))];
     assert_eq!(question(&history, 0, 1), Some(&asked));
     assert_eq!(question(&history, 0, 0), None, "it is not cut away");
     assert_eq!(question(&history, 1, 2), None, "results of tools");
-    let answer = [message(Role::Assistant, Block::Text("so".into()))];
+    let answer = [Arc::new(message(Role::Assistant, Block::Text("so".into())))];
     assert_eq!(question(&answer, 0, 1), None, "an answer");
 }
 

@@ -79,7 +79,7 @@ fn a_history_that_is_not_well_paired_is_shown_to_no_model() {
     let mut history = Vec::clone(&play.session.history);
     let id = CallId::from("stray");
     let stray = Block::ToolUse(ToolUse { id, name: "t".into(), arguments: "{}".into() });
-    history.insert(1, Message { role: Role::Assistant, content: vec![stray] });
+    history.insert(1, Message { role: Role::Assistant, content: vec![stray] }.into());
     play.session.history = history.into();
     play.end_call(&calls[0], 1, done());
     assert_eq!(last(&play), (StopReason::Failed, Some(Kind::Bug)));

@@ -345,7 +345,7 @@ fn reasoning_of_one_model_is_not_sent_to_another() {
     play.say("more");
     play.model_fails(Kind::ModelQuota);
     let kept = Message { role: Role::Assistant, content: vec![Block::Text("one".into())] };
-    assert_eq!(play.session.history[1], kept);
+    assert_eq!(*play.session.history[1], kept);
     play.answer(vec![thinking, Block::Text("two".into())], ModelStop::EndTurn);
     assert_eq!(play.session.history[3].content.len(), 2, "its own reasoning stays");
     play.replayed();

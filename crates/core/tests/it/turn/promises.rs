@@ -1,6 +1,6 @@
 //! Each test is a promise.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use budao_core::{
     Kind,
@@ -408,7 +408,8 @@ fn the_question_being_answered_is_never_summarised_away() {
             tokens_after: 10,
             usage: Usage::default(),
         });
-        assert_eq!(*play.session.history, [Message::user(summary), Message::user("two")]);
+        let history = [Message::user(summary), Message::user("two")];
+        assert_eq!(*play.session.history, history.map(Arc::new));
     }
     play.replayed();
 }

@@ -209,7 +209,7 @@ async fn the_next_model_receives_the_whole_history() {
     pair.run("more").await;
     let requests = pair.models[1].requests();
     let history = [Message::user("question"), Message::assistant("one"), Message::user("more")];
-    assert_eq!(*requests[0].messages, history);
+    assert_eq!(*requests[0].messages, history.map(Arc::new));
     assert_eq!(requests[0].model, "b");
 }
 

@@ -199,7 +199,7 @@ impl Fixture {
     pub(crate) fn last_result(&self) -> serde_json::Value {
         let requests = self.model.requests();
         let request: &ModelRequest = requests.last().expect("the model was asked");
-        let result = |message: &Message| {
+        let result = |message: &Arc<Message>| {
             message.content.iter().rev().find_map(|block| match block {
                 Block::ToolResult { content, .. } => Some(content.clone()),
                 _ => None,

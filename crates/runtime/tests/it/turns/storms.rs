@@ -162,7 +162,7 @@ impl Model for StormModel {
 }
 
 /// The turn that a request belongs to, and the number of tool results it has.
-fn turn_and_step(messages: &[Message]) -> (usize, usize) {
+fn turn_and_step(messages: &[Arc<Message>]) -> (usize, usize) {
     let results = messages.iter().flat_map(|message| &message.content);
     let step = results.filter(|block| matches!(block, Block::ToolResult { .. })).count();
     let asked = messages.iter().find(|message| message.role == Role::User).map(|message| {

@@ -112,7 +112,9 @@ async fn a_message_waits_for_its_turn_and_the_request_keeps_its_place() {
     stage.until("turn_ended").await;
     let asked = stage.model.requests();
     let place = |text: &str| {
-        let is_it = |request: &ModelRequest| request.messages.last() == Some(&Message::user(text));
+        let wanted = Message::user(text);
+        let is_it =
+            |request: &ModelRequest| request.messages.last().is_some_and(|last| **last == wanted);
         asked.iter().position(is_it)
     };
     assert!(place("first") < place("third"), "{:?}", (place("first"), place("third")));
