@@ -28,24 +28,70 @@ test("a draft is kept for each session, and goes when it is sent", async () => {
   });
 });
 
-test("a message is asked again or edited, and the old answer stays", async () => {
-  await onPage({ script: FOREVER }, async (page) => {
+test("a message is asked again or edited in a fork, and the old session stays", async () => {
+  const script = SAY("One.") + SAY("Two.") + SAY("Two, again.") + SAY("Two, changed.");
+  await onPage({ script }, async (page, { api: ask, seen }) => {
     await say(page, "first question");
     await until(async () => (await page.locator(".entry.end").count()) === 1);
-    await page.locator(".entry.user").first().hover();
-    await page.locator(".entry.user .actions button", { hasText: "Ask again" }).first().click();
+    await say(page, "second question");
     await until(async () => (await page.locator(".entry.end").count()) === 2);
-    assert.deepEqual(await page.locator(".entry.user .text").allTextContents(), ["first question", "first question"]);
-    // The arrow key brings the last message back into an empty field.
+    const sessionOf = () => new URL(page.url()).searchParams.get("session");
+    const old = sessionOf();
+    const before = await ask(`/v1/sessions/${old}`);
+    await page.locator(".entry.user").nth(1).hover();
+    await page.locator(".entry.user .actions button", { hasText: "Ask again" }).nth(1).click();
+    await until(async () => sessionOf() !== old);
+    await page.getByText("Two, again.").waitFor();
+    assert.deepEqual(await page.locator(".entry.user .text").allTextContents(), ["first question", "second question"]);
+    assert.deepEqual(await page.locator(".entry.answer .text").allTextContents(), ["One.", "Two, again."]);
+    await picture(page, "asked-again");
+    // The link leads to the old session, which is as it was.
+    await page.click("#forked-link");
+    await page.getByText("Two.", { exact: true }).waitFor();
+    assert.equal(sessionOf(), old);
+    assert.deepEqual(await ask(`/v1/sessions/${old}`), before);
+    // The arrow key brings the last message back into an empty field; Enter sends the change.
     await page.focus("#words");
     await page.keyboard.press("ArrowUp");
-    assert.equal(await page.inputValue("#words"), "first question");
+    assert.equal(await page.inputValue("#words"), "second question");
+    await page.locator("#edit-note:not([hidden])").waitFor();
     await page.keyboard.type(", changed");
+    await picture(page, "edit");
     await page.keyboard.press("Enter");
-    await until(async () => (await page.locator(".entry.end").count()) === 3);
-    assert.equal(await page.locator(".entry.user .text").last().textContent(), "first question, changed");
-    assert.equal(await page.locator(".entry.answer").count(), 3);
-    await picture(page, "asked-again");
+    await until(async () => sessionOf() !== old);
+    await page.getByText("Two, changed.").waitFor();
+    assert.deepEqual(await page.locator(".entry.user .text").allTextContents(), ["first question", "second question, changed"]);
+    assert.deepEqual(seen.errors, []);
+  });
+});
+
+test("a permission is given for the session, shown with its scope, and revoked", async () => {
+  const write = (name) => `[[step]]\n[[step.call]]\ntool = "fs_write"\narguments = { path = "${name}.txt", content = "hi" }\n`;
+  const script = write("a") + SAY("A.") + write("b") + SAY("B.") + write("c") + SAY("C.");
+  await onPage({ script }, async (page, { seen }) => {
+    await say(page, "write a");
+    const open = page.locator('.question[data-state="open"]');
+    assert.match(await open.locator(".scope").textContent(), /every call of fs_write in this session/);
+    await picture(page, "always-allow");
+    await open.locator(".always").click();
+    await page.getByText("A.", { exact: true }).waitFor();
+    const allowed = page.locator("#permission-list li");
+    await until(async () => (await allowed.count()) === 1);
+    assert.match(await allowed.textContent(), /fs_write/);
+    await say(page, "write b");
+    await page.getByText("B.", { exact: true }).waitFor();
+    assert.equal(await page.locator(".question").count(), 1, "the second call is not asked about");
+    // It is a fact of the session, not of the tab.
+    await page.reload();
+    await until(async () => (await allowed.count()) === 1);
+    await page.locator('#line[data-state="open"]').waitFor();
+    await picture(page, "permissions");
+    await allowed.locator("button").click();
+    await until(async () => (await allowed.count()) === 0);
+    await say(page, "write c");
+    await open.locator(".deny").click();
+    await page.getByText("C.", { exact: true }).waitFor();
+    assert.deepEqual(seen.errors, []);
   });
 });
 

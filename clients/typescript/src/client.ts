@@ -86,7 +86,7 @@ export class Client {
     return session;
   }
 
-  /** Takes up a session where `cursor` left it, or from its beginning. */
+  /** Resumes a session after `cursor`, or from its beginning. */
   async attach(sessionId: string, cursor?: Cursor): Promise<Session> {
     const session = new Session(this.settings, sessionId, cursor);
     await session.ready;

@@ -162,6 +162,7 @@ export type AgentSessionCreated = {
     model?: string;
     permission_mode: string;
     session_name?: string;
+    remembered_tools?: (string)[];
     stage?: "planning" | "solving" | "aggregation";
     task_id?: string;
   };
@@ -635,6 +636,7 @@ export type AgentUserConfirm = {
     url?: string;
     host?: string;
     fields?: (Record<string, unknown>)[];
+    remember?: string;
     stage?: "planning" | "solving" | "aggregation";
     task_id?: string;
   };
@@ -1772,7 +1774,20 @@ export type UserResponseCommand = {
     tasks?: unknown;
     arguments?: unknown;
     digest?: string;
+    remember?: string;
   } | boolean);
+};
+
+/** Forgets the remembered permission for a tool. */
+export type UserRevokePermissionCommand = {
+  event: "user.revoke_permission";
+  command_id?: string;
+  timestamp?: string;
+  metadata?: Record<string, unknown>;
+  session_id: string;
+  content?: ({
+    tool_name: string;
+  } | string);
 };
 
 /** Stops the run. The session stays usable. */
@@ -2073,7 +2088,7 @@ export type UserReconnectCommand = {
 
 export type Outbound = (SystemConnected | SystemHeartbeat | SystemNotice | SystemError | SystemSnapshot | AgentSessionCreated | AgentSessionEnd | AgentStateExported | AgentStateRestored | UserMessage | UserSolveTasks | AgentThinking | AgentPartialAnswer | AgentLlmMessage | AgentFinalAnswer | AgentInterrupted | AgentError | AgentTimeout | AgentToolCall | AgentToolOutput | AgentToolResult | AgentUserConfirm | ToolCall | ToolCancel | ErrorValidation | ErrorTimeout | ErrorRateLimited | ErrorConnectionLost | ErrorExecution | ErrorRetryAttempt | ErrorRecoveryStarted | ErrorRecoverySuccess | ErrorRecoveryFailed | PlanStart | PlanCompleted | PlanValidationError | PlanCoercionError | PlanFailed | PlanCancelled | SolverStart | SolverCompleted | SolverFailed | SolverCancelled | SolverRestarted | AggregateStart | AggregateCompleted | AggregateFailed | AggregateCancelled | PipelineCompleted);
 
-export type Inbound = (UserCreateSessionCommand | UserMessageCommand | UserSolveTasksCommand | UserResponseCommand | UserCancelCommand | UserWithdrawCommand | UserSettleDoubtCommand | UserSetTimerCommand | UserCancelTimerCommand | UserRetryCommand | UserCancelTaskCommand | UserRestartTaskCommand | UserRetryTaskCommand | UserCancelPlanCommand | UserReplanCommand | UserOfferToolsCommand | UserToolClaimCommand | UserToolOutputCommand | UserToolResultCommand | UserDrainWorkerCommand | UserCloseSessionCommand | UserAckCommand | UserRequestStateCommand | UserReconnectWithStateCommand | UserReconnectCommand);
+export type Inbound = (UserCreateSessionCommand | UserMessageCommand | UserSolveTasksCommand | UserResponseCommand | UserRevokePermissionCommand | UserCancelCommand | UserWithdrawCommand | UserSettleDoubtCommand | UserSetTimerCommand | UserCancelTimerCommand | UserRetryCommand | UserCancelTaskCommand | UserRestartTaskCommand | UserRetryTaskCommand | UserCancelPlanCommand | UserReplanCommand | UserOfferToolsCommand | UserToolClaimCommand | UserToolOutputCommand | UserToolResultCommand | UserDrainWorkerCommand | UserCloseSessionCommand | UserAckCommand | UserRequestStateCommand | UserReconnectWithStateCommand | UserReconnectCommand);
 
 /** One JSON text per frame. Outbound is what a client receives, Inbound what it may send. Unknown fields and unknown events must be tolerated. */
 export type Protocol = (Outbound | Inbound);

@@ -79,7 +79,7 @@ export class Thread {
     }
   }
 
-  /** Gives up what lies between here and `to`. */
+  /** Skips the events between the current position and `to`, which are lost. */
   giveUp(to: number, reason: string): Fault {
     const from = this.cursor.seq + 1;
     this.cursor = { ...this.cursor, seq: Math.max(this.cursor.seq, to) };

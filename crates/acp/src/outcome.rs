@@ -51,7 +51,7 @@ pub(crate) fn prompt_answer(
             if let Ok(response) = &mut cancelled.answer
                 && let Some(meta) = &mut response.meta
             {
-                meta.insert("reason".to_owned(), "stopped by somebody else".into());
+                meta.insert("reason".to_owned(), "stopped by another client".into());
             }
             cancelled
         }

@@ -78,7 +78,7 @@ pub(crate) fn read(
             ..
         }) => selected.option_id.0.as_ref(),
         Ok(_) => return deny("the question was withdrawn in the editor"),
-        Err(_) => return deny("the editor could not ask anybody"),
+        Err(_) => return deny("the editor could not ask its user"),
     };
     let allow = |rule| PermissionAnswer { decision: Decision::Allow, rule, note: None };
     match chosen {

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::{
-    engine::{Engine, SessionChoice, SessionOptions, WrittenRange},
+    engine::{Engine, ForkRequest, SessionChoice, SessionOptions, WrittenRange},
     event::{Answer, Command, Record, Seq, SessionId, Settings},
     fault::Fault,
     limits::Limits,
@@ -163,6 +163,10 @@ impl Engine for Claude {
             self.host.signal(session, Signal::Warm).await?;
         }
         Ok(session)
+    }
+
+    async fn fork(&self, request: ForkRequest) -> Result<SessionId, Fault> {
+        self.host.fork(request).await
     }
 
     async fn submit(&self, session: SessionId, command: Command) -> Result<Answer, Fault> {

@@ -26,6 +26,28 @@ pub struct SessionOptions {
     pub origin: Option<Origin>,
 }
 
+/// Where the history of a fork ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForkPoint {
+    /// After the last turn that ended.
+    End,
+    /// After this record, which lies between turns.
+    After(Seq),
+    /// Before the turn that answers the message at this position.
+    BeforeMessage(Seq),
+}
+
+/// A request to copy a session up to a point. The copied session stays as it is.
+#[derive(Clone, Copy, Debug)]
+pub struct ForkRequest {
+    /// The session to copy.
+    pub parent: SessionId,
+    /// The id of the copy; a new one if absent.
+    pub session: Option<SessionId>,
+    /// Where the copy ends.
+    pub point: ForkPoint,
+}
+
 /// The fault for a session that belongs to another engine.
 #[must_use]
 pub fn wrong_engine(session: SessionId, settings: &Settings) -> Fault {
@@ -56,6 +78,17 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// When the settings are invalid, there are too many sessions, or the journal fails.
     async fn open(&self, opening: SessionOptions) -> Result<SessionId, Fault>;
+
+    /// Copies a session up to a point between its turns. The copy is durable as a whole when this returns.
+    ///
+    /// # Errors
+    /// `unsupported_operation` if the engine's sessions cannot be copied; `constraint_violated` if the point does not
+    /// lie between turns; `history_gap` if retention removed records; `command_repeated` if the copy's id is in use.
+    async fn fork(&self, request: ForkRequest) -> Result<SessionId, Fault> {
+        let _ = request;
+        Err(Fault::new(Kind::UnsupportedOperation, Operation::OpenSession)
+            .with(Fact::Reason, "the engine of this session cannot fork it"))
+    }
 
     /// Submits a command and returns its one answer. An accepted command is durable, and its effects appear as records.
     /// A repeated id gets the same answer and has no second effect.

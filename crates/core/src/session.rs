@@ -75,7 +75,7 @@ pub struct Session {
     /// The end of the previous turn; absent before the first turn ends.
     pub last: Option<LastTurn>,
     /// The messages of the next model request. Every tool use has its result whenever a model request starts.
-    pub history: Arc<Vec<Message>>,
+    pub history: Arc<Vec<Arc<Message>>>,
     /// Estimated tokens of `history`.
     pub tokens: u64,
     /// Set when the session ended; a message re-opens it.
@@ -401,7 +401,8 @@ impl Session {
         let history = Arc::make_mut(&mut self.history);
         // A summary may lose the question of the running turn, so the question stays verbatim.
         let question = pairs::question(history, first, cut).cloned();
-        let (asked_at, summary) = (usize::from(question.is_some()), Message::user(summary));
+        let (asked_at, summary) =
+            (usize::from(question.is_some()), Arc::new(Message::user(summary)));
         history.splice(..cut, std::iter::once(summary).chain(question));
         self.tokens = tokens_after;
         if let Some(turn) = &mut self.turn {
@@ -426,13 +427,13 @@ impl Session {
         }
         self.tokens = self.tokens.saturating_add(estimate_tokens(&message));
         if let Some(last) = Arc::make_mut(&mut self.history).last_mut() {
-            last.content.extend(message.content);
+            Arc::make_mut(last).content.extend(message.content);
         }
     }
 
     fn push(&mut self, message: Message) {
         self.tokens = self.tokens.saturating_add(estimate_tokens(&message));
-        Arc::make_mut(&mut self.history).push(message);
+        Arc::make_mut(&mut self.history).push(Arc::new(message));
     }
 
     /// The trace of the running turn; none if no turn runs.

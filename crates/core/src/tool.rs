@@ -267,6 +267,10 @@ pub struct Permissions {
     pub ask: Vec<String>,
     /// Tools that never run, by name or `prefix*`.
     pub deny: Vec<String>,
+    /// Tools that a person allowed for the rest of the session, by name. They count in the mode `approval` alone, and
+    /// only where no list and no tool asks for a decision.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub remembered: Vec<String>,
 }
 
 /// Whether a call may run.
@@ -281,6 +285,13 @@ pub enum Permission {
 }
 
 impl Permissions {
+    /// The reason of a question that the mode alone asks. Only such a permission can be remembered.
+    pub const ASKED_BY_MODE: &'static str =
+        "the tool writes or executes, and the mode is `approval`";
+
+    /// The most tools that a session remembers.
+    pub const REMEMBERED_MAX: usize = 100;
+
     /// Evaluates the rules. Deny wins over ask, ask over allow, any list over the mode. A list entry may end in `*`.
     #[must_use]
     pub fn permit(&self, spec: &ToolSpec) -> Permission {
@@ -299,8 +310,11 @@ impl Permissions {
         }
         match (self.mode, spec.effect) {
             (Mode::Auto, _) | (_, Effect::Reads) => Permission::Allow,
+            (Mode::Approval, _) if self.remembered.iter().any(|name| **name == *spec.name) => {
+                Permission::Allow
+            }
             (Mode::Approval, Effect::Writes | Effect::Executes) => {
-                Permission::Ask("the tool writes or executes, and the mode is `approval`")
+                Permission::Ask(Self::ASKED_BY_MODE)
             }
             (Mode::Readonly, Effect::Writes | Effect::Executes) => {
                 Permission::Deny("the tool writes or executes, and the mode is `readonly`")
@@ -334,6 +348,8 @@ impl Permissions {
                 .collect(),
             ask: both(&self.ask, &wanted.ask),
             deny: both(&self.deny, &wanted.deny),
+            // A permission for one session says nothing about another.
+            remembered: Vec::new(),
         }
     }
 }
@@ -418,11 +434,32 @@ mod tests {
             allow: list(&["fs_*"]),
             ask: list(&["fs_write"]),
             deny: list(&["fs_write_all"]),
+            ..Permissions::default()
         };
         let permit = |name| permissions.permit(&spec(name, Effect::Writes));
         assert_eq!(permit("fs_edit"), Permission::Allow);
         assert!(matches!(permit("fs_write"), Permission::Ask(_)));
         assert!(matches!(permit("fs_write_all"), Permission::Deny(_)));
+    }
+
+    #[test]
+    fn a_remembered_permission_counts_where_the_mode_alone_asks() {
+        let remembered = list(&["fs_write"]);
+        let approval = Permissions { remembered, ..Permissions::default() };
+        let writes = spec("fs_write", Effect::Writes);
+        assert_eq!(approval.permit(&writes), Permission::Allow);
+        let other = approval.permit(&spec("fs_write_all", Effect::Writes));
+        assert_eq!(other, Permission::Ask(Permissions::ASKED_BY_MODE));
+        let confirmed = ToolSpec { confirm: true, ..writes.clone() };
+        assert!(matches!(approval.permit(&confirmed), Permission::Ask(_)));
+        let asked = Permissions { ask: list(&["fs_*"]), ..approval.clone() };
+        assert!(matches!(asked.permit(&writes), Permission::Ask(_)));
+        let denied = Permissions { deny: list(&["fs_*"]), ..approval.clone() };
+        assert!(matches!(denied.permit(&writes), Permission::Deny(_)));
+        let readonly = Permissions { mode: Mode::Readonly, ..approval.clone() };
+        assert!(matches!(readonly.permit(&writes), Permission::Deny(_)));
+        let child = approval.narrow(&approval);
+        assert!(matches!(child.permit(&writes), Permission::Ask(_)), "a child asks for itself");
     }
 
     #[test]
@@ -463,6 +500,7 @@ mod tests {
                         allow: allow.clone(),
                         ask: Vec::new(),
                         deny: deny.clone(),
+                        remembered: list(&["fs_write"]),
                     });
                 }
             }

@@ -129,6 +129,11 @@ pub trait DeciderFactory: fmt::Debug + Send + Sync + Sized + 'static {
     /// When the engine cannot run a session with these settings.
     fn prepare(&self, settings: &mut Settings) -> Result<(), Fault>;
 
+    /// Whether a copy of a session's records is a session too: no other program has a part of the conversation.
+    fn can_fork(&self) -> bool {
+        false
+    }
+
     /// Makes the decider of a session that was just loaded. It must start no work: the host calls
     /// [`Decider::act`] when the inbox has been read.
     fn load(&self, context: SessionContext<Self>, state: Session) -> Self::Decider;

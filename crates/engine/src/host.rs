@@ -9,9 +9,9 @@ use std::{
 
 use async_trait::async_trait;
 use budao_core::{
-    engine::{Engine, SessionChoice, SessionOptions, WrittenRange},
+    engine::{Engine, ForkRequest, SessionChoice, SessionOptions, WrittenRange},
     event::{Answer, Command, CommandBody, Record, Seq, SessionId, Settings},
-    fault::{Fault, Kind},
+    fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
     retention::{Retention, RetentionReport},
     session::Session,
@@ -314,6 +314,14 @@ impl<F: DeciderFactory> Engine for Host<F> {
         let opened = opened.await.unwrap_or_else(|_| Err(task_gone(session).into()));
         opened.map_err(|refusal| refusal.into_fault(session))?;
         Ok(session)
+    }
+
+    async fn fork(&self, request: ForkRequest) -> Result<SessionId, Fault> {
+        if self.factory().can_fork() {
+            return self.fork_session(request).await;
+        }
+        Err(Fault::new(Kind::UnsupportedOperation, Operation::OpenSession)
+            .with(Fact::Reason, "another program has the conversation of this session"))
     }
 
     async fn submit(&self, session: SessionId, mut command: Command) -> Result<Answer, Fault> {

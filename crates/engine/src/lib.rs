@@ -13,6 +13,7 @@ mod batch;
 mod decider;
 mod fault_log;
 mod flush_timer;
+mod fork;
 mod host;
 mod registry;
 mod remote;

@@ -11,7 +11,7 @@ mod inputs;
 use std::time::Duration;
 
 use budao_core::{
-    event::{Event, Record, Seq},
+    event::{Event, Origin, Record, Seq},
     fault::{Fact, Fault, Kind},
     limits::Limits,
     session::Session,
@@ -43,11 +43,14 @@ pub struct Difference {
     pub today: Option<Event>,
 }
 
-/// Replays records that follow `session`, which is the fold of all records before them.
+/// Replays records that follow `session`, which is the fold of all records before them. Records that a fork copied are
+/// taken as they are: their decisions are in the parent's history.
 #[must_use]
 pub fn replay(mut session: Session, records: &[Record], limits: &Limits) -> Replay {
-    let mut replay = Replay::default();
-    let mut rest = records;
+    let copied = copied_records(records);
+    session.apply_all(&records[..copied]);
+    let mut replay = Replay { taken: copied as u64, ..Replay::default() };
+    let mut rest = &records[copied..];
     while !rest.is_empty() {
         let taken = match explain(&session, rest, limits) {
             Ok(Explanation::Decided(count)) => {
@@ -68,6 +71,16 @@ pub fn replay(mut session: Session, records: &[Record], limits: &Limits) -> Repl
         rest = next;
     }
     replay
+}
+
+/// The number of records at the beginning that a fork copied.
+fn copied_records(records: &[Record]) -> usize {
+    let opened = records.first().map(|record| &record.event);
+    let Some(Event::SessionOpened { origin: Some(Origin::Fork { copied, .. }), .. }) = opened
+    else {
+        return 0;
+    };
+    usize::try_from(*copied).unwrap_or(usize::MAX).min(records.len())
 }
 
 enum Explanation {

@@ -300,13 +300,16 @@ function formField(field) {
 function question(entry, { decide }) {
   if (entry.scope === "elicitation") return elicitation(entry, { decide });
   const note = h("input", { type: "text", placeholder: t("note"), "aria-label": t("note"), maxlength: 2000 });
-  const press = (confirmed) => async () => {
+  const press = (confirmed, remember) => async () => {
     for (const button of buttons.children) button.disabled = true;
-    const ok = await decide(entry, confirmed, note.value.trim());
+    const ok = await decide(entry, confirmed, note.value.trim(), undefined, remember);
     for (const button of buttons.children) button.disabled = ok;
   };
-  const buttons = h("div", { class: "buttons" }, h("button", { type: "button", class: "primary allow", on: { click: press(true) } }, t("allow")), h("button", { type: "button", class: "deny", on: { click: press(false) } }, t("deny")));
-  const answer = h("div", { class: "answer-form" }, note, buttons);
+  // Only what the mode alone asks about can be allowed for good; the button says for what and how long.
+  const always = entry.remember === undefined ? undefined : h("button", { type: "button", class: "always", on: { click: press(true, entry.remember) } }, t("allow-always", { name: entry.tool }));
+  const buttons = h("div", { class: "buttons" }, h("button", { type: "button", class: "primary allow", on: { click: press(true) } }, t("allow")), always, h("button", { type: "button", class: "deny", on: { click: press(false) } }, t("deny")));
+  const scope = always === undefined ? undefined : h("p", { class: "faint scope" }, t("allow-always-scope", { name: entry.tool }));
+  const answer = h("div", { class: "answer-form" }, note, buttons, scope);
   const verdict = h("p", { class: "verdict", hidden: true });
   const isPlan = entry.scope === "plan";
   const about = isPlan

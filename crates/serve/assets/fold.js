@@ -10,7 +10,7 @@ export class Conversation {
   planChanged = false;
   /** What is being done right now, if something is: `thinking`, `stopping`. */
   busy = undefined;
-  facts = { events: 0, faults: 0, recovered: 0, doubts: 0, tokens: 0, cost: undefined, currency: undefined, head: 0, state: "idle", model: undefined, title: undefined };
+  facts = { events: 0, faults: 0, recovered: 0, doubts: 0, tokens: 0, cost: undefined, currency: undefined, head: 0, state: "idle", model: undefined, title: undefined, remembered: [], forkedFrom: undefined };
 
   #calls = new Map();
   /** What the model wanted to call with, by call: calls that never run tell it nowhere else. */
@@ -59,7 +59,8 @@ export class Conversation {
   #other(frame, meta) {
     switch (frame.event) {
       case "agent.session_created":
-        Object.assign(this.facts, { model: meta.model, title: meta.session_name, language: meta.language });
+        Object.assign(this.facts, { model: meta.model, title: meta.session_name, language: meta.language, forkedFrom: meta.forked_from });
+        this.facts.remembered = meta.remembered_tools ?? [];
         break;
       case "user.message":
         this.#message(String(frame.content), meta, meta.mode === "plan", frame);
@@ -107,7 +108,7 @@ export class Conversation {
   }
 
   #message(text, meta, plan, frame) {
-    const entry = this.#push({ is: "user", text, queued: meta.queued, plan, images: meta.images, at: frame.timestamp });
+    const entry = this.#push({ is: "user", text, queued: meta.queued, plan, images: meta.images, seq: frame.seq, at: frame.timestamp });
     if (meta.queued) this.#waiting.push(entry);
     else this.#begin();
   }
@@ -265,8 +266,8 @@ export class Conversation {
   #question(frame, meta) {
     if (this.#questions.has(frame.step_id)) return;
     const { tool_name: tool, tool_args: args, tasks, plan_summary: summary, digest, reason, expires_at: expires } = meta;
-    const { server, message, url, host, fields } = meta;
-    const entry = { is: "question", id: frame.step_id, scope: meta.scope, tool, args, server, message, url, host, fields, tasks, summary, digest, reason, expires, state: "open" };
+    const { server, message, url, host, fields, remember } = meta;
+    const entry = { is: "question", id: frame.step_id, scope: meta.scope, tool, args, server, message, url, host, fields, tasks, summary, digest, reason, remember, expires, state: "open" };
     this.#questions.set(frame.step_id, this.#push(entry));
     this.facts.state = "waiting_for_decision";
     this.busy = undefined;
@@ -284,6 +285,9 @@ export class Conversation {
     switch (meta.action) {
       case "confirmation_answered":
         this.#answered(meta.question_id, meta.confirmed ? "allowed" : "denied");
+        break;
+      case "settings_changed":
+        this.facts.remembered = meta.remembered_tools ?? [];
         break;
       case "doubt_settled":
         this.#settled(frame, meta);

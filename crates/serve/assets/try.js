@@ -46,6 +46,9 @@ const draw = beforePaint(() => {
   say(at("fact-doubts"), number(facts.doubts));
   say(at("fact-model"), facts.model ?? "–");
   say(at("fact-tokens"), number(facts.tokens));
+  drawPermissions(facts.remembered);
+  at("forked-row").hidden = facts.forkedFrom === undefined;
+  if (facts.forkedFrom !== undefined) at("forked-link").href = `/?session=${encodeURIComponent(facts.forkedFrom)}`;
   at("cost-row").hidden = facts.currency === undefined;
   say(at("fact-cost"), money(facts.cost, facts.currency));
   at("cancel").hidden = !["running", "waiting_for_decision"].includes(facts.state);
@@ -56,6 +59,21 @@ const draw = beforePaint(() => {
     drawBoard(at("board"), conversation.plan, (event, task) => ask(event, { content: { task_id: task } }));
   }
 });
+
+let drawnPermissions = "";
+
+/** What is allowed for the rest of the session, each with a button that takes it back. */
+function drawPermissions(tools) {
+  if (drawnPermissions === tools.join("\n")) return;
+  drawnPermissions = tools.join("\n");
+  at("permissions").hidden = tools.length === 0;
+  const revoke = (tool) => async (event) => {
+    event.target.disabled = true;
+    event.target.disabled = await ask("user.revoke_permission", { content: { tool_name: tool } });
+  };
+  const row = (tool) => h("li", {}, h("code", {}, tool), h("button", { type: "button", class: "plain small", "aria-label": t("revoke-about", { name: tool }), on: { click: revoke(tool) } }, t("revoke")));
+  refill(at("permission-list"), tools.map(row));
+}
 
 // ── the line ──
 
@@ -234,8 +252,9 @@ function complain(text, title = `${t("problem")}: `) {
   setTimeout(() => box.remove(), 8000);
 }
 
-function decide(entry, confirmed, note, values) {
+function decide(entry, confirmed, note, values, remember) {
   const content = { confirmed, digest: entry.digest };
+  if (remember !== undefined) content.remember = remember;
   if (confirmed && values !== undefined) content.arguments = values;
   if (note !== "") content.note = note;
   return ask("user.response", { step_id: entry.id, content });
@@ -325,24 +344,56 @@ function saveDraft() {
   at("storage-note").hidden = false;
 }
 
-/** An earlier message, to be changed and sent again. The protocol has no fork: the old answer stays above. */
+/** The message that is being changed: it is sent in a fork, which ends before it. */
+let edited;
+
+/** An earlier message, to be changed and sent again in a fork of the session. The old one stays as it is. */
 function edit(entry) {
+  edited = entry.queued ? undefined : entry;
+  at("edit-note").hidden = edited === undefined;
   write(entry.text);
   at("plan").checked = entry.plan === true;
   field.focus();
   field.setSelectionRange(entry.text.length, entry.text.length);
 }
 
+function stopEditing() {
+  edited = undefined;
+  at("edit-note").hidden = true;
+}
+
+at("edit-stop").addEventListener("click", () => {
+  stopEditing();
+  write("");
+  field.focus();
+});
+
+/** Asks once more, from the same place: a fork that ends before the message. */
 function repeat(entry) {
-  send(entry.text, entry.plan === true).catch((error) => complain(error.message));
+  fork(entry, entry.text, entry.plan === true).catch((error) => complain(error.message));
+}
+
+/** Opens a session with what came before the message, sends the text there, and goes to it. */
+async function fork(entry, text, isPlan) {
+  const { session_id: forked } = await api(`/v1/sessions/${encodeURIComponent(sessionId)}/fork`, { method: "POST", body: { before: entry.seq, command_id: crypto.randomUUID() } });
+  const images = attached.take();
+  const plan = { text, mode: "plan", confirm: true };
+  const content = isPlan ? plan : images.length > 0 ? { text, images } : text;
+  await api(`/v1/sessions/${encodeURIComponent(forked)}/messages`, { method: "POST", body: { content, command_id: crypto.randomUUID() } });
+  keep(draftName(), "");
+  location.href = `/?session=${encodeURIComponent(forked)}`;
 }
 
 at("composer").addEventListener("submit", async (event) => {
   event.preventDefault();
   const text = field.value;
+  const from = edited;
+  if (text.trim() === "") return;
+  stopEditing();
   write("");
   at("send").disabled = true;
-  await send(text).catch((error) => {
+  const sent = from === undefined ? send(text) : fork(from, text, at("plan").checked);
+  await sent.catch((error) => {
     complain(error.message);
     write(text);
   });

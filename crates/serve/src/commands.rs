@@ -18,7 +18,7 @@ pub(crate) fn command_body(request: Request, meta: &SessionMeta) -> Option<Comma
             None => CommandBody::Message { content },
         },
         Request::SolveTasks { question, tasks } => CommandBody::Solve { question, tasks },
-        Request::Response { question, decision, note, arguments, digest } => {
+        Request::Response { question, decision, note, arguments, digest, .. } => {
             CommandBody::Decide { question, decision, note, arguments, digest }
         }
         Request::Cancel { reason } => CommandBody::Cancel { reason },
@@ -37,6 +37,7 @@ pub(crate) fn command_body(request: Request, meta: &SessionMeta) -> Option<Comma
         Request::Replan { question } => CommandBody::Replan { question },
         Request::CloseSession => CommandBody::Close,
         Request::CreateSession(_)
+        | Request::RevokePermission { .. }
         | Request::OfferTools(_)
         | Request::ToolClaim(_)
         | Request::ToolOutput { .. }
@@ -56,6 +57,7 @@ pub(crate) fn answer_fields(request: &Request) -> Map<String, Value> {
             json!({ "task_id": task })
         }
         Request::Withdraw { message } => json!({ "message": message }),
+        Request::RevokePermission { tool } => json!({ "tool_name": tool }),
         Request::SettleDoubt { call, .. } => json!({ "call_id": call.to_string() }),
         Request::SetTimer { timer: Some(timer), .. } | Request::CancelTimer { timer } => {
             json!({ "timer_id": timer })

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     admission::AdmissionPermit,
     auth::Identity,
-    commands::{answer_fields, command_body, replan_fields},
+    commands::{answer_fields, replan_fields},
     frame::{
         Frame, close,
         connection::{self as frames, CommandRef, ExportedState, Head},
@@ -282,11 +282,17 @@ impl Connection {
                 let mut more = answer_fields(&request);
                 let replans = matches!(request, Request::Replan { .. });
                 let config = request.config();
-                let Some(body) = command_body(request, &meta) else { return Ok(None) };
+                let remembered = self.server.tool_to_remember(session, &request).await?;
+                let Some(body) = self.server.body_of(session, request, &meta).await? else {
+                    return Ok(None);
+                };
                 let (by, command) = (self.identity.name(), command.clone());
                 self.server.configure(session, config, &by).await?;
                 let request = CommandRequest { by, command, trace, parent, body };
                 let at = self.server.submit(session, request).await?;
+                if let Some(tool) = remembered {
+                    self.server.remember(session, tool, &self.identity.name()).await?;
+                }
                 if replans {
                     more.extend(replan_fields(&*self.server.journal, session, at).await?);
                 }

@@ -1,6 +1,7 @@
 //! The HTTP API: routes, middleware and the WebSocket upgrade.
 
 mod fault_renderings;
+mod fork;
 mod frames;
 mod guard;
 mod health;
@@ -60,6 +61,7 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
         .route("/v1/sessions/{session}/answers", post(sessions::answer))
         .route("/v1/sessions/{session}/cancel", post(sessions::cancel))
         .route("/v1/sessions/{session}/commands", post(sessions::command))
+        .route("/v1/sessions/{session}/fork", post(fork::fork))
         .route("/v1/sessions/{session}/events", get(sse::events))
         .route("/v1/sessions/{session}/frames", get(frames::frames))
         .route("/v1/sessions/{session}/export", get(sessions::export))

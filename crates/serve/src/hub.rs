@@ -112,7 +112,7 @@ impl Hubs {
 }
 
 /// The position and state at which a new hub starts.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct HubStart {
     pub(crate) session: SessionId,
     pub(crate) format: ObserverFormat,
@@ -211,7 +211,7 @@ impl Hub {
     }
 
     /// The buffered frames after a position, and the open questions. `None` if the buffer does not reach back that far.
-    pub(crate) fn missed(&self, after: Seq) -> Option<MissedFrames> {
+    pub(crate) fn missed_frames(&self, after: Seq) -> Option<MissedFrames> {
         let state = self.state();
         let State { epoch, head, frame, .. } = *state;
         if state.has_ended || after < state.buffer_from || after > head {
@@ -446,7 +446,7 @@ impl State {
         if observer.outbox.bytes() == 0 {
             return false;
         }
-        observer.outbox.too_slow();
+        observer.outbox.close_as_too_slow();
         self.observers.remove(index);
         true
     }

@@ -95,6 +95,13 @@ pub enum Request {
         arguments: Option<Value>,
         /// The digest of the question that the client answers; the engine compares it if present.
         digest: Option<String>,
+        /// Whether the permission holds for the rest of the session.
+        remember: bool,
+    },
+    /// `user.revoke_permission`: forgets a remembered permission.
+    RevokePermission {
+        /// The tool, by its name.
+        tool: String,
     },
     /// `user.cancel`: cancels the running turn.
     Cancel {
@@ -321,6 +328,7 @@ impl Request {
             Self::Message { .. } => "message",
             Self::SolveTasks { .. } => "solve_tasks",
             Self::Response { .. } => "response",
+            Self::RevokePermission { .. } => "revoke_permission",
             Self::Cancel { .. } => "cancel",
             Self::Withdraw { .. } => "withdraw",
             Self::SettleDoubt { .. } => "settle_doubt",
@@ -367,11 +375,12 @@ impl From<Fault> for Refusal {
 }
 
 /// All events that a client may send.
-pub const EVENTS: [&str; 25] = [
+pub const EVENTS: [&str; 26] = [
     "user.create_session",
     "user.message",
     "user.solve_tasks",
     "user.response",
+    "user.revoke_permission",
     "user.cancel",
     "user.withdraw",
     "user.settle_doubt",

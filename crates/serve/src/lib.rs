@@ -28,6 +28,7 @@ mod observer_format;
 mod origin;
 mod outbox;
 mod page;
+mod permissions;
 pub mod problem;
 pub mod project;
 mod replay_scheduler;

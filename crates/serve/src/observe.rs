@@ -120,18 +120,9 @@ pub(crate) async fn observe(
     request: &ObserveRequest,
 ) -> Result<Arc<Hub>, ObserveError> {
     let (server, outbox) = (&client.server, &client.outbox);
-    let limits = &server.config.limits;
-    let (mut own, mut others) = (None, 0);
-    for hub in server.hubs.of(request.session) {
-        hub.leave(outbox);
-        if hub.format == request.format {
-            own = Some(hub);
-        } else {
-            others += hub.observers();
-        }
-    }
+    let (own, others) = leave_hubs(client, request);
     if let Some(hub) = own {
-        hub.check_room(others, limits, server.now())?;
+        hub.check_room(others, &server.config.limits, server.now())?;
         if request.mode != ObserveMode::Restore
             && hub.covers(request.after)
             // A client above its replay allowance reads through the replay scheduler.
@@ -164,23 +155,52 @@ pub(crate) async fn observe(
         let frame = replayed(server.now(), head, count, plan.coverage, lang);
         outbox.send(EncodedFrame::from(&frame)).await?;
     }
+    let start = HubStart {
+        session: request.session,
+        format: request.format,
+        lang,
+        epoch: Some(plan.info.epoch).filter(|_| until > 0),
+        at,
+        frame: encoder.last(),
+        encoder,
+        on_disconnect: meta.on_disconnect,
+    };
+    join_live(client, start, others).await
+}
+
+/// Takes the client out of the hubs of the session. Returns the hub of the requested format, and the number of observers
+/// in other formats.
+fn leave_hubs(client: &Connection, request: &ObserveRequest) -> (Option<Arc<Hub>>, usize) {
+    let (mut own, mut others) = (None, 0);
+    for hub in client.server.hubs.of(request.session) {
+        hub.leave(&client.outbox);
+        if hub.format == request.format {
+            own = Some(hub);
+        } else {
+            others += hub.observers();
+        }
+    }
+    (own, others)
+}
+
+/// Joins the session's hub at `start`, which moves on with each replay of what the hub no longer buffers.
+async fn join_live(
+    client: &Connection,
+    mut start: HubStart,
+    others: usize,
+) -> Result<Arc<Hub>, ObserveError> {
+    let (server, outbox) = (&client.server, &client.outbox);
+    let limits = &server.config.limits;
     loop {
-        let start = HubStart {
-            session: request.session,
-            format: request.format,
-            lang: encoder.language().filter(|_| at > 0).unwrap_or(lang),
-            epoch: Some(plan.info.epoch).filter(|_| until > 0),
-            at,
-            frame: encoder.last(),
-            encoder: encoder.clone(),
-            on_disconnect: meta.on_disconnect,
-        };
-        let hub = server.hubs.get_or_start(server, start);
-        match hub.join(outbox, at, others, limits, server.now())? {
+        start.lang = start.encoder.language().filter(|_| start.at > 0).unwrap_or(start.lang);
+        start.frame = start.encoder.last();
+        let hub = server.hubs.get_or_start(server, start.clone());
+        match hub.join(outbox, start.at, others, limits, server.now())? {
             JoinResult::Live => return Ok(hub),
             JoinResult::Closed => tokio::task::yield_now().await,
             JoinResult::Behind => {
-                replay(client, request.session, &mut encoder, &mut at, Seq::MAX).await?;
+                let HubStart { session, encoder, at, .. } = &mut start;
+                replay(client, *session, encoder, at, Seq::MAX).await?;
             }
         }
     }
@@ -211,7 +231,8 @@ async fn join_from_buffer(
         return Ok((joined == JoinResult::Live).then_some(hub));
     }
     // The answer must come first, so the buffered frames are fetched instead of pushed by `join`.
-    let Some(MissedFrames { frames, open_questions, position }) = hub.missed(request.after) else {
+    let Some(MissedFrames { frames, open_questions, position }) = hub.missed_frames(request.after)
+    else {
         return Ok(None);
     };
     let now = server.now();

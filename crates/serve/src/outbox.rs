@@ -189,7 +189,7 @@ impl Outbox {
             // An empty queue accepts a frame of any size.
             if queue.bytes > 0 && queue.bytes + cost > self.0.limit {
                 drop(queue);
-                self.too_slow();
+                self.close_as_too_slow();
                 return Err(OutboxClosed);
             }
             self.put(&mut queue, frame.clone(), cost);
@@ -241,7 +241,7 @@ impl Outbox {
     }
 
     /// Closes the outbox because the client is too far behind.
-    pub(crate) fn too_slow(&self) {
+    pub(crate) fn close_as_too_slow(&self) {
         self.0.budget.detached.fetch_add(1, Ordering::Relaxed);
         self.close(
             CloseReason::new(close::TOO_SLOW, "too slow; reconnect with your cursor"),

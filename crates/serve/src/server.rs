@@ -248,7 +248,7 @@ impl Server {
     }
 
     /// Counts one more session of a tenant; `too_many_sessions` at the limit.
-    async fn count_session(&self, tenant: &str) -> Result<(), Fault> {
+    pub(crate) async fn count_session(&self, tenant: &str) -> Result<(), Fault> {
         let limit = self.config.limits.tenant_sessions;
         if !self.tenants().contains_key(tenant) {
             let label = Some((session_meta::TENANT.to_owned(), Some(tenant.to_owned())));

@@ -128,8 +128,8 @@ struct ObedientModel {
 }
 
 /// The prompt's name, what to do, and how often the model answered it.
-fn read(messages: &[Message]) -> (String, String, usize, usize) {
-    let is_prompt = |message: &&Message| {
+fn read(messages: &[Arc<Message>]) -> (String, String, usize, usize) {
+    let is_prompt = |message: &&Arc<Message>| {
         message.role == Role::User
             && message.content.iter().any(|block| matches!(block, Block::Text(_)))
     };

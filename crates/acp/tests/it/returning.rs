@@ -206,7 +206,7 @@ async fn sessions_of_sub_tasks_are_not_listed() {
         ..stage.bridge.settings.clone()
     };
     let call = Origin::Call { parent, call: "call_1_1_1".into(), depth: 1 };
-    let fork = Origin::Fork { parent, at: 1 };
+    let fork = Origin::Fork { parent, at: 1, copied: 1 };
     let mut opened = Vec::new();
     for origin in [call, fork] {
         let options =

@@ -38,7 +38,7 @@ impl Stepper<'_> {
         let Some(process) =
             self.m.process.as_mut().filter(|process| process.generation == generation)
         else {
-            // A process that was given up may still write lines.
+            // A process that the machine no longer uses may still write lines.
             if let CliLine::Result(result) = line {
                 let of_turn = self.turn_of(&result);
                 self.late(of_turn);

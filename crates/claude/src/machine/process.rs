@@ -120,7 +120,9 @@ impl Stepper<'_> {
             _ => return false,
         };
         let has_answered = |message: &Message| message.role == Role::Assistant;
-        if other == Launch::Fresh && self.m.session.history.iter().any(has_answered) {
+        if other == Launch::Fresh
+            && self.m.session.history.iter().any(|message| has_answered(message))
+        {
             self.record_lost_conversation();
         }
         self.current_turn().is_relaunched = true;

@@ -332,7 +332,7 @@ async fn twenty_thousand_pieces_are_all_there_in_order() {
 async fn a_fork_begins_with_its_parents_conversation() {
     let fixture = Fixture::open(CliVersion::Current).await;
     fixture.run("A").await;
-    let origin = Some(Origin::Fork { parent: fixture.id, at: 5 });
+    let origin = Some(Origin::Fork { parent: fixture.id, at: 5, copied: 5 });
     let id =
         fixture.engine.open(SessionOptions { origin, ..SessionOptions::default() }).await.unwrap();
     let parent = fixture.id;

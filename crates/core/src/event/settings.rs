@@ -200,5 +200,9 @@ pub enum Origin {
         parent: SessionId,
         /// The last position copied.
         at: Seq,
+        /// The number of copied records in this session, the opening included. What happened in them counts for the
+        /// parent.
+        #[serde(default)]
+        copied: Seq,
     },
 }

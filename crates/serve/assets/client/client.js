@@ -30,7 +30,7 @@ export class Client {
         await session.ask("user.create_session", { content });
         return session;
     }
-    /** Takes up a session where `cursor` left it, or from its beginning. */
+    /** Resumes a session after `cursor`, or from its beginning. */
     async attach(sessionId, cursor) {
         const session = new Session(this.settings, sessionId, cursor);
         await session.ready;

@@ -30,7 +30,7 @@ export class Session {
         this.ready = new Promise((resolve, reject) => {
             this.opened = { resolve, reject };
         });
-        // Whoever creates learns of a failure from `create`.
+        // The caller of `create` gets the failure from there.
         this.ready.catch(() => { });
         this.queue = new Queue((left) => {
             if (left <= settings.backlog / 2)

@@ -66,7 +66,7 @@ export class Thread {
                 return undefined;
         }
     }
-    /** Gives up what lies between here and `to`. */
+    /** Skips the events between the current position and `to`, which are lost. */
     giveUp(to, reason) {
         const from = this.cursor.seq + 1;
         this.cursor = { ...this.cursor, seq: Math.max(this.cursor.seq, to) };

@@ -96,7 +96,7 @@ impl Connection {
         cancel: &CancellationToken,
     ) {
         match observe(self, &meta, request).await {
-            Ok(hub) => self.joined(hub, cancel),
+            Ok(hub) => self.attach(hub, cancel),
             Err(ObserveError::Disconnected) => {}
             Err(ObserveError::Expired) => self.forget(request.session, cancel),
             Err(ObserveError::Fault(fault)) => {
@@ -117,7 +117,8 @@ impl Connection {
         }
     }
 
-    fn joined(&self, hub: Arc<Hub>, cancel: &CancellationToken) {
+    /// Keeps the hub with its entry, unless the observation was replaced or the connection ended meanwhile.
+    fn attach(&self, hub: Arc<Hub>, cancel: &CancellationToken) {
         self.server.observer_joined(hub.session);
         let mut observed = self.observed();
         let own = observed

@@ -8,7 +8,7 @@ use utoipa::{
 
 use super::{
     fault_renderings::{self, FaultRenderings, OperatorRendering},
-    frames, nodes, sessions, stats, tools,
+    fork, frames, nodes, sessions, stats, tools,
     views::{CommandAccepted, QuestionView, SessionItem, SessionList, SessionOpened, SessionView},
 };
 use crate::{ag_ui, mcp, problem::Problem, sse, stats::Report, ui_stream};
@@ -37,6 +37,7 @@ pub fn openapi() -> String {
         sessions::answer,
         sessions::cancel,
         sessions::command,
+        fork::fork,
         frames::frames,
         sessions::export,
         fault_renderings::fault_renderings,
@@ -54,7 +55,7 @@ pub fn openapi() -> String {
     ),
     components(schemas(
         CommandAccepted, QuestionView, SessionItem, SessionList, SessionOpened, SessionView, Problem,
-        FaultRenderings, OperatorRendering, Report, NewSession, NewMessage, NewAnswer, NewCancel, NewCommand,
+        FaultRenderings, OperatorRendering, Report, NewSession, NewMessage, NewAnswer, NewCancel, NewCommand, NewFork,
     )),
     modifiers(&Bearer),
     security(("bearer" = [])),
@@ -114,6 +115,8 @@ pub(super) struct NewAnswer {
     digest: Option<String>,
     /// A comment that the model receives.
     feedback: Option<String>,
+    /// `session` allows the tool for the rest of the session, if the question offers it.
+    remember: Option<String>,
     /// Arguments that replace those of the call; the server validates them again.
     #[schema(value_type = Option<Object>)]
     arguments: Option<Value>,
@@ -128,6 +131,17 @@ pub(super) struct NewCancel {
     /// A free text that is recorded with the cancellation.
     reason: Option<String>,
     /// 1 to 128 bytes, not beginning with `own-`. A repeated id gets the same answer and has no second effect.
+    command_id: Option<String>,
+}
+
+/// Where a fork begins to differ from its session.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "the body is read field by field; this describes it")]
+pub(super) struct NewFork {
+    /// The `seq` of a `user.message` that a turn has begun to answer: the fork has what came before it. Absent, the
+    /// fork has all turns that ended.
+    before: Option<u64>,
+    /// 1 to 128 bytes. A repeated id returns the same fork. The header `Idempotency-Key` sets it if it is absent here.
     command_id: Option<String>,
 }
 

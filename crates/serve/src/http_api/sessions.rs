@@ -27,7 +27,6 @@ use super::{
     views::{CommandAccepted, SessionItem, SessionList, SessionOpened, SessionView},
 };
 use crate::{
-    commands::command_body,
     front_end::json_body,
     inbound::{self, Inbound, Request as ClientRequest},
     problem::Problem,
@@ -37,7 +36,7 @@ use crate::{
 };
 
 /// The header with a command's id.
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
+pub(super) const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Upper bound of sessions per page of a list.
 const LIST_MAX: usize = 100;
 /// Upper bound of sessions looked up for a page of those that a fault hit; further ones are on the next page.
@@ -248,7 +247,8 @@ async fn submit(
     let inbound = as_event(server, event, Some(session_id), headers, frame)?;
     let action = inbound.request.action();
     server.configure(session_id, inbound.request.config(), &caller.identity.name()).await?;
-    let body = command_body(inbound.request, &meta).ok_or_else(|| {
+    let remembered = server.tool_to_remember(session_id, &inbound.request).await?;
+    let body = server.body_of(session_id, inbound.request, &meta).await?.ok_or_else(|| {
         Fault::new(Kind::UnsupportedOperation, Operation::ServeRequest)
             .with(Fact::EventName, format!("user.{action}"))
     })?;
@@ -263,6 +263,9 @@ async fn submit(
         body,
     };
     let after = server.submit(session_id, request).await?;
+    if let Some(tool) = remembered {
+        server.remember(session_id, tool, &caller.identity.name()).await?;
+    }
     server.command_submitted(session_id);
     Ok(CommandAccepted { status: "accepted", action, session_id, command_id, after })
 }

@@ -2,7 +2,7 @@
 
 use budao_core::{
     Timestamp,
-    event::{Epoch, SessionId},
+    event::{Epoch, Origin, SessionId},
     session::{Doubt, Session},
     tally::FaultCounts,
     timer::{Schedule, Timer},
@@ -124,6 +124,10 @@ pub(crate) struct SessionView {
     questions: Vec<QuestionView>,
     /// Calls whose outcome is unknown, until a person settles them with `user.settle_doubt`.
     doubts: Vec<DoubtView>,
+    /// Tools that a person allowed for the rest of the session, until `user.revoke_permission`.
+    remembered_tools: Vec<String>,
+    /// The session that this one is a fork of; null if it is none.
+    forked_from: Option<String>,
     /// Timers that are set, by id.
     timers: Vec<TimerItem>,
     /// Input tokens of all model requests of the session.
@@ -226,6 +230,11 @@ impl SessionView {
             last_text: state.last_text(),
             questions: questions(state),
             doubts: doubts.iter().map(|doubt| DoubtView::new(session, doubt)).collect(),
+            remembered_tools: state.settings.permissions.remembered.clone(),
+            forked_from: match &state.origin {
+                Some(Origin::Fork { parent, .. }) => Some(parent.to_string()),
+                _ => None,
+            },
             timers: state.timers.all().map(TimerItem::new).collect(),
             input_tokens: state.usage.input_tokens,
             output_tokens: state.usage.output_tokens,

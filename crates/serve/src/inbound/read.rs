@@ -64,6 +64,7 @@ fn read_request(
         "user.message" => message(frame),
         "user.solve_tasks" => solve_tasks(frame),
         "user.response" => response(frame),
+        "user.revoke_permission" => Ok(Request::RevokePermission { tool: tool_name(frame)? }),
         "user.cancel" => Ok(Request::Cancel { reason: reason(frame)? }),
         "user.withdraw" => Ok(Request::Withdraw { message: message_id(frame)? }),
         "user.settle_doubt" => settle_doubt(frame),
@@ -281,7 +282,8 @@ fn response(frame: &Fields<'_>) -> Result<Request, Fault> {
     if let Some(Value::Bool(yes)) = frame.get("content") {
         let decision = decision(*yes);
         let (note, arguments, digest) = (None, None, None);
-        return Ok(Request::Response { question, decision, note, arguments, digest });
+        let remember = false;
+        return Ok(Request::Response { question, decision, note, arguments, digest, remember });
     }
     let Some(content) = frame.object("content")? else {
         return Err(fields::missing("content.confirmed", "true or false"));
@@ -291,9 +293,17 @@ fn response(frame: &Fields<'_>) -> Result<Request, Fault> {
         None => metadata(frame).map_or(Ok(None), |metadata| metadata.text("digest"))?,
     };
     let edited = ["tasks", "modified_tasks", "arguments", "tool_args"];
+    let remember =
+        one_of(&content, "remember", &["session"], |scope| (scope == "session").then_some(true))?;
+    let decision = decided(&content)?;
+    if remember.is_some() && decision == Decision::Deny {
+        let rule = "only a permission is remembered";
+        return Err(fields::violated("content.remember", rule, "session"));
+    }
     Ok(Request::Response {
+        remember: remember.unwrap_or(false),
         question,
-        decision: decided(&content)?,
+        decision,
         note: content.first_text(&["feedback", "note", "reason"])?.map(str::to_owned),
         arguments: edited.iter().find_map(|name| content.get(name)).cloned(),
         digest: digest.map(str::to_owned),
@@ -326,6 +336,19 @@ fn reason(frame: &Fields<'_>) -> Result<Option<String>, Fault> {
         (_, None) => None,
     };
     Ok(reason.map(str::to_owned))
+}
+
+/// The name of the tool whose permission is revoked.
+fn tool_name(frame: &Fields<'_>) -> Result<String, Fault> {
+    let expected = "the name of a tool";
+    let name = match frame.get("content") {
+        Some(Value::Object(map)) => Fields::under(map, "content").text("tool_name")?,
+        Some(Value::String(name)) => Some(name.as_str()),
+        None => None,
+        Some(other) => return Err(fields::wrong_type("content", expected, other)),
+    };
+    let name = name.filter(|name| !name.is_empty()).map(str::to_owned);
+    name.ok_or_else(|| fields::missing("content.tool_name", expected))
 }
 
 /// The command id of the message to withdraw.

@@ -75,9 +75,9 @@ fn what_waits_for_all_is_held_against_what_may() {
     one.deliver(frame(100)).unwrap();
     assert!(budget.is_exceeded());
     assert_eq!(budget.detached(), 0);
-    one.too_slow();
+    one.close_as_too_slow();
     assert_eq!((budget.detached(), budget.used()), (1, 500));
-    two.too_slow();
+    two.close_as_too_slow();
     assert_eq!((budget.detached(), budget.used()), (2, 0));
 }
 

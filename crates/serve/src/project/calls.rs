@@ -9,7 +9,7 @@ use budao_core::{
     message::CallId,
     spending::RAISE_CAP,
     texts::FluentValue,
-    tool::{Outcome, Repair},
+    tool::{Outcome, Permissions, Repair},
 };
 use serde_json::{Value, json};
 
@@ -37,6 +37,7 @@ impl Projector {
             Activity::QuestionAsked(asked) => QuestionFrame::from(asked)
                 .render(self.begin(record, "agent.user_confirm"), record.at, self.language())
                 .with("call_id", asked.call.to_string())
+                .with("remember", scope_of(&asked))
                 .with("reason", text::reason(asked.reason, self.language())),
             Activity::QuestionClosed { question, call, answer: Some(answer) } => {
                 let confirmed = answer.decision == Decision::Allow;
@@ -220,6 +221,11 @@ impl Projector {
         });
         calls.chain(plan).collect()
     }
+}
+
+/// For how long an answer to the question can hold: `session`, or null if every call is asked about.
+fn scope_of(asked: &QuestionDetails<'_>) -> Value {
+    if asked.reason == Permissions::ASKED_BY_MODE { "session".into() } else { Value::Null }
 }
 
 /// The fields of a question frame.

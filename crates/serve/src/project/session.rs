@@ -119,7 +119,7 @@ impl Projector {
             Some(Origin::Stage { parent, stage, task, .. }) => frame
                 .with("parent_session_id", parent.to_string())
                 .at_stage(*stage, task.as_ref().map(|task| &task.0)),
-            Some(Origin::Fork { parent, at }) => {
+            Some(Origin::Fork { parent, at, .. }) => {
                 frame.with("forked_from", parent.to_string()).with("forked_at", *at)
             }
             None => frame,
@@ -290,7 +290,16 @@ fn with_settings(frame: Frame, settings: &Settings, lang: Lang) -> Frame {
         .with("language", <&str>::from(lang))
         .with("model", text(&settings.model))
         .with("permission_mode", <&str>::from(settings.permissions.mode))
+        .with("remembered_tools", remembered(settings))
         .with("session_name", settings.title.as_deref().map_or(Value::Null, text))
+}
+
+/// The tools that a person allowed for the rest of the session; null if there are none.
+fn remembered(settings: &Settings) -> Value {
+    match settings.permissions.remembered.as_slice() {
+        [] => Value::Null,
+        tools => tools.into(),
+    }
 }
 
 /// An amount in units of its currency.

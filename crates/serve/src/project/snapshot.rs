@@ -26,7 +26,7 @@ pub fn snapshot(
     language: Option<Lang>,
 ) -> Frame {
     let lang = language.unwrap_or(session.settings.language);
-    let messages: Vec<Value> = session.history.iter().filter_map(message).collect();
+    let messages: Vec<Value> = session.history.iter().filter_map(|one| message(one)).collect();
     let left_out = messages.len().saturating_sub(MESSAGES_MAX);
     let plan = session.pipeline.as_ref().filter(|_| session.turn.is_some()).map(|pipeline| {
         let tasks: Vec<Value> = pipeline.tasks.iter().map(|state| task_json(&state.task)).collect();

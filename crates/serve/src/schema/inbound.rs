@@ -86,12 +86,17 @@ fn conversation() -> Vec<CommandSchema> {
                 "Answers a question: `confirmed` or `approved`.",
                 either(
                     object(&[
-                        "confirmed:bool approved:bool feedback:str note:str tasks:any arguments:any digest:str",
+                        "confirmed:bool approved:bool feedback:str note:str tasks:any arguments:any digest:str remember:str",
                     ]),
                     json!({ "type": "boolean" }),
                 ),
             )
         },
+        command(
+            "user.revoke_permission",
+            "Forgets the remembered permission for a tool.",
+            either(object(&["tool_name!:str"]), text()),
+        ),
         command(
             "user.cancel",
             "Stops the run. The session stays usable.",

@@ -108,10 +108,11 @@ const TURN_END: &str = "turn!:int command_id:str stop_reason!:str steps!:int mod
 const QUESTION: &str = "requires_confirmation!:bool question_id!:str scope!:str options!:strs \
     digest!:str expires_at!:time timeout_seconds!:int call_id:str reason:str resent:bool \
     tool_name:str tool_args:any plan_summary:str task_count:int tasks:objs \
-    server:str message:str url:str host:str fields:objs";
+    server:str message:str url:str host:str fields:objs remember:str";
 const RESUME: &str = "action!:str ok!:bool status!:str command_id:str epoch!:epoch cursor!:int \
     from!:int to!:int head!:int lost:ints reason:str recovery_strategy:str";
-const SETTINGS: &str = "language!:str model:str permission_mode!:str session_name:str";
+const SETTINGS: &str =
+    "language!:str model:str permission_mode!:str session_name:str remembered_tools:strs";
 const RESULTS: &str = "context!:obj solver_results!:objs";
 
 const fn frame_schema(

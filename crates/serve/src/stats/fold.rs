@@ -70,6 +70,8 @@ pub(super) struct SessionCounters {
     turn: OpenTurn,
     doubts: Vec<OpenDoubt>,
     request: Option<OpenRequest>,
+    /// Records up to here are copies; what happened in them counts for the parent of the fork.
+    copied: Seq,
 }
 
 /// A call whose outcome is unknown.
@@ -150,6 +152,7 @@ impl SessionCounters {
             },
             doubts: Vec::new(),
             request: None,
+            copied: 0,
         }
     }
 
@@ -191,6 +194,11 @@ impl SessionCounters {
     /// Counts one record.
     pub(super) fn take(&mut self, record: &Record, ledger: &mut StatsLedger) {
         let (at, event) = (record.at, &record.event);
+        if let Event::SessionOpened { origin: Some(Origin::Fork { copied, .. }), .. } = event {
+            self.copied = *copied;
+        } else if record.seq <= self.copied {
+            return;
+        }
         self.take_doubt(at, event);
         open_requests::apply(&mut self.request, at, event, ledger);
         if let Event::TurnStarted { .. } = event {

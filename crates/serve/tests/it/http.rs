@@ -17,7 +17,7 @@ pub(crate) fn client() -> Client {
     Client::new()
 }
 
-async fn post(stage: &Fixture, path: &str, body: Value) -> (u16, Value) {
+pub(crate) async fn post(stage: &Fixture, path: &str, body: Value) -> (u16, Value) {
     let response = client()
         .post(stage.url(path))
         .header("content-type", "application/json")
@@ -36,7 +36,7 @@ pub(crate) async fn get(stage: &Fixture, path: &str) -> (u16, Value) {
 }
 
 /// The events of a session after an id, up to the first with this name, and the last id.
-async fn events(
+pub(crate) async fn events(
     stage: &Fixture,
     session: &str,
     after: Option<&str>,
@@ -82,7 +82,7 @@ async fn read(
     }
 }
 
-async fn create(stage: &Fixture) -> String {
+pub(crate) async fn create(stage: &Fixture) -> String {
     let (status, body) = post(stage, "/v1/sessions", json!({})).await;
     assert_eq!(status, 201, "{body}");
     body["session_id"].as_str().unwrap().to_owned()

@@ -8,6 +8,7 @@ mod access;
 mod alerts;
 mod conversation;
 mod fixture;
+mod forks;
 mod frames;
 mod frames_any;
 mod frames_connection;

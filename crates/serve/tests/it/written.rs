@@ -58,6 +58,10 @@ impl Engine for CountingEngine {
         Engine::open(&self.runtime, opening).await
     }
 
+    async fn fork(&self, request: budao_core::engine::ForkRequest) -> Result<SessionId, Fault> {
+        Engine::fork(&self.runtime, request).await
+    }
+
     async fn submit(&self, session: SessionId, command: Command) -> Result<Answer, Fault> {
         Engine::submit(&self.runtime, session, command).await
     }

@@ -279,7 +279,7 @@ fn a_conversation_the_cli_lost_is_begun_anew_and_that_is_told() {
 fn a_fork_whose_conversation_is_there_already_goes_on_with_it() {
     let parent = SessionId(Uuid::from_u128(0x8888));
     let mut conversation = Conversation::of(Session::default());
-    let origin = Some(Origin::Fork { parent, at: 3 });
+    let origin = Some(Origin::Fork { parent, at: 3, copied: 3 });
     conversation.input(Input::Opened { settings: Box::default(), origin });
     conversation.input(Input::Warm);
     assert!(
