@@ -1543,7 +1543,7 @@ upstream-protocol =
     .check = Update the AG-UI package of the agent, and look at its answer with curl. The details name the cause and, if there was one, the event.
     .rec-1 = { $cause ->
         [not_agui] Check that the address after `agui:` is that of an AG-UI agent
-       *[other] Tell whoever runs the agent; the details name the event
+       *[other] Tell the operator of the agent; the details name the event
     }
     .rec-2 = Send another message; the session goes on
 
