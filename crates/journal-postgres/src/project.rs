@@ -1,7 +1,7 @@
 //! Updates the views from the records, session by session.
 //!
 //! No lock is held while records are folded: the result is stored only if the session's views are still where they were.
-//! Whoever loses that race folds again, so counters are exact with any number of processes.
+//! A process that loses that race folds again, so counters are exact with any number of processes.
 
 use std::time::Duration;
 

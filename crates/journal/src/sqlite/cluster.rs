@@ -61,7 +61,7 @@ impl WriterConnection {
         }
         drop((remove, add));
         self.frames += 2;
-        Ok(Ok(WriteReply::Beaten(known > 0)))
+        Ok(Ok(WriteReply::WasKnown(known > 0)))
     }
 
     pub(super) fn leave(&mut self, holder: &str) -> WriteResult {
@@ -76,7 +76,7 @@ impl WriterConnection {
         let connection = self.connection()?;
         let found = read_note(connection, name)?.map_or(0, |note| note.version);
         if found != expected {
-            return Ok(Ok(WriteReply::Noted(None)));
+            return Ok(Ok(WriteReply::NoteVersion(None)));
         }
         let version = expected + 1;
         connection
@@ -86,7 +86,7 @@ impl WriterConnection {
             )?
             .execute((name, version.cast_signed(), body))?;
         self.frames += 1;
-        Ok(Ok(WriteReply::Noted(Some(version))))
+        Ok(Ok(WriteReply::NoteVersion(Some(version))))
     }
 
     pub(super) fn adopt_note(&mut self, name: &str, note: &Note) -> WriteResult {
@@ -156,7 +156,7 @@ fn read_census(
 impl Cluster for Sqlite {
     async fn beat(&self, beat: NodeBeat) -> Result<bool, Fault> {
         match self.write(WriteRequest::Beat(Box::new(beat))).await.map_err(into_fault)? {
-            WriteReply::Beaten(was_known) => Ok(was_known),
+            WriteReply::WasKnown(was_known) => Ok(was_known),
             done => Err(unexpected_reply(OPERATION, &done)),
         }
     }
@@ -206,7 +206,7 @@ impl Cluster for Sqlite {
     ) -> Result<Option<u64>, Fault> {
         let request = WriteRequest::SetNote(name.to_owned(), expected, body);
         match self.write(request).await.map_err(into_fault)? {
-            WriteReply::Noted(version) => Ok(version),
+            WriteReply::NoteVersion(version) => Ok(version),
             done => Err(unexpected_reply(OPERATION, &done)),
         }
     }

@@ -68,9 +68,9 @@ pub(super) enum WriteReply {
     /// Counts of what was removed, and the key to continue after; `None` at the end.
     Retained(RetentionReport, Option<i64>),
     /// Whether the node was known before.
-    Beaten(bool),
+    WasKnown(bool),
     /// The new version of a note; `None` if its version was another one.
-    Noted(Option<u64>),
+    NoteVersion(Option<u64>),
     /// Whether the request changed anything.
     Adopted(bool),
 }
