@@ -90,7 +90,7 @@ fn render_area(rows: &[&BenchLine], circumstances: &Circumstances) -> String {
     let measured =
         |name: &str| rows.iter().any(|row| row.bench.starts_with(&format!("peer/{name}/")));
     let others: Vec<String> =
-        peers::PEERS.iter().filter(|peer| measured(peer.name)).map(peers::version).collect();
+        peers::all().filter(|peer| measured(peer.name)).map(peers::version).collect();
     if !others.is_empty() {
         write!(text, " Peers: {}.", others.join(", ")).expect("a string takes all");
     }

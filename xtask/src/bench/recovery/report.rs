@@ -122,11 +122,8 @@ pub(super) fn write(root: &Path, run: &Run) -> Result<()> {
 fn part(run: &Run) -> String {
     let (rows, run) = (&run.benches, &run.circumstances);
     let systems = systems(rows);
-    let versions: Vec<String> = peers::PEERS
-        .iter()
-        .filter(|peer| systems.contains(&peer.name))
-        .map(peers::version)
-        .collect();
+    let versions: Vec<String> =
+        peers::all().filter(|peer| systems.contains(&peer.name)).map(peers::version).collect();
     let mut text = format!(
         "`{}`, {}, commit `{}`, {} cores of {}, load {} before and {} after. Peers: {}.\n\n\
          ![turns finished in each storm](charts/recovery-finished.svg)\n\n",
