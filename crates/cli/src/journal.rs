@@ -18,6 +18,7 @@ use budao_journal::{
     Access, CheckReport, ExportReport, Journal, implement::transfer, partial_copy,
 };
 use budao_runtime::world;
+use indicatif::HumanBytes;
 use serde_json::json;
 
 use crate::{
@@ -86,6 +87,14 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
+    /// Return the space of removed sessions to the file system, even while the journal is in use
+    Compact {
+        /// The journal: a path or `sqlite:PATH`
+        file: String,
+        /// Print one JSON object on stdout
+        #[arg(long)]
+        json: bool,
+    },
     /// Show the size of a journal and what it contains
     Stats {
         /// The journal: a path, `sqlite:PATH` or `postgres://USER@HOST/DATABASE`
@@ -110,7 +119,7 @@ pub(crate) struct BackupArgs {
     json: bool,
 }
 
-/// Runs `budao journal check`, `verify`, `export`, `import`, `copy` or `stats`.
+/// Runs `budao journal check`, `verify`, `export`, `import`, `copy`, `compact` or `stats`.
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     match &args.action {
         Action::Check { file, json } => check(file, *json, lang, terminal).await,
@@ -130,6 +139,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
             import(file, input.as_deref(), *json, lang, terminal).await
         }
         Action::Copy { from, to, json } => copy(from, to, *json, lang, terminal).await,
+        Action::Compact { file, json } => compact(file, *json, lang, terminal).await,
         Action::Stats { file, json } => {
             let journal = open_to_read(file).await?;
             let stats = pretty(&journal.stats().await?)?;
@@ -321,6 +331,21 @@ async fn copy(
         }
     }
     Ok(if report.conflicts == 0 { Exit::Success } else { Exit::Failed })
+}
+
+async fn compact(url: &str, json: bool, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
+    let journal = setup::backends().open(url, Access::Existing, world::system()).await?;
+    let report = journal.compact().await;
+    journal.close().await;
+    let report = report?;
+    if json {
+        terminal.data(&format!("{}\n", json!(report)));
+    } else {
+        let bytes = |bytes: u64| HumanBytes(bytes).to_string().into();
+        let args = [("before", bytes(report.before_bytes)), ("after", bytes(report.after_bytes))];
+        terminal.say(&fill(lang, "journal-compacted", &args));
+    }
+    Ok(Exit::Success)
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Fault {

@@ -246,6 +246,7 @@ journal-chain-broken = broken
 journal-chain-rest-unproven = What follows a break is not proven.{"\u000A"}
 journal-chain-whole = Every record is as it was written.{"\u000A"}
 journal-checking = checking
+journal-compacted = { $before } before, { $after } after
 journal-copied-to = Copied to
 journal-copying = copying
 journal-damaged = damaged

@@ -189,6 +189,7 @@ journal-chain-broken = 断裂
 journal-chain-rest-unproven = 断裂之后的内容无法证明。{"\u000A"}
 journal-chain-whole = 每条记录都与写入时一致。{"\u000A"}
 journal-checking = 正在检查
+journal-compacted = 压缩前 { $before }，压缩后 { $after }
 journal-copied-to = 已复制到
 journal-copying = 正在复制
 journal-damaged = 损坏

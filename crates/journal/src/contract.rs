@@ -17,8 +17,8 @@ use budao_core::{event::Epoch, world::World};
 
 pub use self::{
     admin::{
-        Admin, CheckReport, Damage, ExportReport, ImportReport, JournalStats, partial_copy,
-        unsupported,
+        Admin, CheckReport, CompactReport, Damage, ExportReport, ImportReport, JournalStats,
+        partial_copy, unsupported,
     },
     cluster::{
         Census, Cluster, NODE_BEAT, NODE_FORGOTTEN, NODE_GONE, NodeBeat, NodeInfo, NodeStatus, Note,

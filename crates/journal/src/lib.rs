@@ -22,11 +22,11 @@ pub mod verify;
 pub use backend::{Access, Backend, Backends, Inspection, OutputFactory, Progress, open};
 pub use contract::{
     Admin, Anchor, Append, AppendError, BatchLink, Census, ChainPage, ChangeWatch, CheckReport,
-    Cluster, Damage, Digest, Entry, ExportReport, FaultRate, Filter, Gap, GapReason, HistoryInfo,
-    IfMissing, ImportReport, Inbox, Journal, JournalLoad, JournalStats, Lease, LeaseInfo,
-    LeaseRequest, LeaseToken, NODE_BEAT, NODE_FORGOTTEN, NODE_GONE, NodeBeat, NodeInfo, NodeStatus,
-    Note, OnceKeys, OnceOwner, OnceSettlement, OnceState, Page, PageLimits, RateQuery, Reader,
-    Retention, RetentionReport, SessionState, SessionSummary, Snapshot, StoredRecord,
+    Cluster, CompactReport, Damage, Digest, Entry, ExportReport, FaultRate, Filter, Gap, GapReason,
+    HistoryInfo, IfMissing, ImportReport, Inbox, Journal, JournalLoad, JournalStats, Lease,
+    LeaseInfo, LeaseRequest, LeaseToken, NODE_BEAT, NODE_FORGOTTEN, NODE_GONE, NodeBeat, NodeInfo,
+    NodeStatus, Note, OnceKeys, OnceOwner, OnceSettlement, OnceState, Page, PageLimits, RateQuery,
+    Reader, Retention, RetentionReport, SessionState, SessionSummary, Snapshot, StoredRecord,
     SubmitOutcome, TimedSession, TimerQuery, TimerView, UnfinishedSession, Writer, partial_copy,
 };
 pub use fold::{fold, fold_at};

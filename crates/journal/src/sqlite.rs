@@ -25,6 +25,7 @@ mod retain;
 mod rows;
 mod salvage;
 mod schema;
+mod shrink;
 mod sqlite_writer;
 mod transfer;
 mod upkeep;

@@ -65,6 +65,15 @@ pub trait Admin: Send + Sync + fmt::Debug {
         Err(unsupported(Operation::CheckJournal, self.kind()))
     }
 
+    /// Returns the space of removed records to the file system, also while the journal is in use. Retention does the same,
+    /// but leaves some for new records.
+    ///
+    /// # Errors
+    /// When the journal fails; `journal_unsupported` if the backend has its own tools for it.
+    async fn compact(&self) -> Result<CompactReport, Fault> {
+        Err(unsupported(Operation::ApplyRetention, self.kind()))
+    }
+
     /// Copies the current state to a new file while the journal is in use. The first process that opens the copy for
     /// writing gives its sessions new epochs. The copy has the name of [`partial_copy`] until it is complete.
     ///
@@ -157,6 +166,16 @@ pub struct JournalStats {
     pub views_behind: u64,
     /// A description of data that an earlier opening found missing; `None` if nothing was.
     pub lost: Option<String>,
+}
+
+/// The size of a journal before and after its free space was returned. The file has the new size after its next
+/// checkpoint, at the latest when no process uses it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CompactReport {
+    /// Bytes before.
+    pub before_bytes: u64,
+    /// Bytes after.
+    pub after_bytes: u64,
 }
 
 /// Counts of what an export wrote.

@@ -8,15 +8,40 @@ use budao_core::{
     fault::{Fault, Operation},
 };
 
+use rusqlite::Connection;
+
 use super::{
-    Sqlite, chain, in_background, into_fault, setup, unexpected_reply, upkeep,
-    write_request::{WriteReply, WriteRequest},
+    Sqlite, chain,
+    errors::SqliteError,
+    in_background, into_fault,
+    rows::position,
+    setup, unexpected_reply, upkeep,
+    write_request::{FreeSpace, WriteReply, WriteRequest},
 };
 use crate::{
-    contract::{Admin, ChainPage, JournalStats, Retention, RetentionReport},
+    contract::{Admin, ChainPage, CompactReport, JournalStats, Retention, RetentionReport},
     implement::notifier::lock,
     implement::transfer::Transfer,
 };
+
+impl Sqlite {
+    /// Returns free pages to the file system. Each step is a transaction, and other requests come in between.
+    async fn shrink(&self, keep: FreeSpace) -> Result<(), Fault> {
+        loop {
+            match self.write(WriteRequest::Shrink(keep)).await.map_err(into_fault)? {
+                WriteReply::More(true) => {}
+                WriteReply::More(false) => return Ok(()),
+                done => return Err(unexpected_reply(Operation::ApplyRetention, &done)),
+            }
+        }
+    }
+}
+
+/// The bytes of all pages.
+fn size(connection: &Connection, _path: &Path) -> Result<u64, SqliteError> {
+    let number = |sql: &str| connection.query_row(sql, [], |row| position(row, 0));
+    Ok(number("PRAGMA page_count")? * number("PRAGMA page_size")?)
+}
 
 #[async_trait]
 impl Admin for Sqlite {
@@ -46,11 +71,21 @@ impl Admin for Sqlite {
             }
         }
         match self.write(WriteRequest::Sweep).await.map_err(into_fault)? {
-            WriteReply::Retained(retained, _) => {
-                Ok(RetentionReport { blobs: retained.blobs, ..total })
-            }
-            done => Err(unexpected_reply(Operation::ApplyRetention, &done)),
+            WriteReply::Retained(retained, _) => total.blobs = retained.blobs,
+            done => return Err(unexpected_reply(Operation::ApplyRetention, &done)),
         }
+        // On a full disk there is no room to move pages. What was removed can be used again all the same.
+        if let Err(fault) = self.shrink(FreeSpace::Reusable).await {
+            tracing::warn!(%fault, "shrinking the journal failed");
+        }
+        Ok(total)
+    }
+
+    async fn compact(&self) -> Result<CompactReport, Fault> {
+        let before_bytes = self.shared.readers.query(Operation::CheckJournal, size).await?;
+        self.shrink(FreeSpace::None).await?;
+        let after_bytes = self.shared.readers.query(Operation::CheckJournal, size).await?;
+        Ok(CompactReport { before_bytes, after_bytes })
     }
 
     async fn delete(&self, session: SessionId) -> Result<bool, Fault> {

@@ -52,6 +52,7 @@ impl WriterConnection {
             WriteRequest::RebuildViews => self.clear_views().map(|()| Ok(WriteReply::Nothing)),
             WriteRequest::Retain(after, retention) => self.retain_some(*after, retention),
             WriteRequest::Sweep => self.sweep_blobs(),
+            WriteRequest::Shrink(keep) => self.shrink_some(*keep),
             WriteRequest::Delete(session) => self.delete(*session),
             WriteRequest::Adopt(history) => self.adopt(*history),
             WriteRequest::AdoptCommand(session, command, answer) => {

@@ -226,8 +226,9 @@ pub(super) fn set_up(
 ) -> Result<(), SqliteError> {
     refuse_unreleased(connection, path)?;
     if purpose == Purpose::Write {
-        // Only has an effect on a file without tables, and must come before WAL.
+        // These two only have an effect on a file without tables, and must come before WAL.
         connection.pragma_update(None, "page_size", setup.page_bytes)?;
+        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
         let mode: String =
             connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
         if mode != "wal" {

@@ -38,6 +38,8 @@ pub(super) enum WriteRequest {
     RebuildViews,
     Retain(i64, Retention),
     Sweep,
+    /// Returns some free pages to the file system.
+    Shrink(FreeSpace),
     Delete(SessionId),
     /// Creates a session whose history may begin with a gap, and takes its lease. For imports.
     Adopt(TransferredHistory),
@@ -52,6 +54,14 @@ pub(super) enum WriteRequest {
     AdoptOnceKey(TransferredKey),
     /// Adds a note of another journal.
     AdoptNote(String, Note),
+}
+
+/// How much free space a shrunk file keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FreeSpace {
+    /// As much as the next sessions are likely to use: a part of what is in use.
+    Reusable,
+    None,
 }
 
 /// The writer's reply; each request has its own variant.
@@ -166,7 +176,9 @@ impl WriteRequest {
             Self::PutBlob(..) => Operation::WriteBlob,
             Self::ClaimOnce(..) | Self::SettleOnce(..) => Operation::AppendRecords,
             Self::ForgetOnce(_) => Operation::ApplyRetention,
-            Self::Retain(..) | Self::Sweep | Self::Delete(_) => Operation::ApplyRetention,
+            Self::Retain(..) | Self::Sweep | Self::Shrink(_) | Self::Delete(_) => {
+                Operation::ApplyRetention
+            }
             Self::Beat(_) | Self::Leave(_) | Self::SetNote(..) => Operation::TakeLease,
             Self::Adopt { .. } | Self::AdoptCommand(..) => Operation::ImportSession,
             Self::AdoptOnceKey(_) | Self::AdoptNote(..) => Operation::ImportSession,

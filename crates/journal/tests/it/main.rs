@@ -14,6 +14,7 @@ mod damage;
 mod docs;
 mod file;
 mod follow;
+mod free_space;
 mod model;
 mod outside;
 mod path;
