@@ -45,6 +45,10 @@ class TestServer:
     def url(self) -> str:
         return f"ws://127.0.0.1:{self.port}/ws"
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def log(self) -> str:
         return (self.home / "server.log").read_text()
 
