@@ -196,6 +196,27 @@ test("a plan is confirmed, solved and put together on the board", async () => {
   });
 });
 
+test("one task of a plan is stopped and started again on the board", async () => {
+  const endless = Array.from({ length: 800 }, (_, index) => `w${index}`).join(" ");
+  const slow = SAY(endless, "pace_ms = 40\n");
+  const script = PLAN.slice(0, PLAN.indexOf('[[step]]\ntext = "Seven."')) + slow + slow + SAY("Seven.", 'repeat = "forever"\n');
+  await onPage({ script }, async (page, { seen }) => {
+    await page.check("#plan");
+    await say(page, "Count the fruit.");
+    await page.locator(".question .allow").click();
+    const task = (title) => page.locator("#board li", { hasText: title });
+    await until(async () => (await page.locator('#board li[data-status="running"]').count()) === 2);
+    await task("Apples").locator("button", { hasText: "Stop" }).click();
+    await page.locator('#board li[data-status="cancelled"]', { hasText: "Apples" }).waitFor();
+    assert.equal(await task("Pears").getAttribute("data-status"), "running", "the other task goes on");
+    await picture(page, "board-stopped");
+    await task("Apples").locator("button", { hasText: "Restart" }).click();
+    await page.locator('#board li[data-status="completed"]', { hasText: "Apples" }).waitFor();
+    assert.match(await task("Apples").textContent(), /Seven/);
+    assert.deepEqual(seen.errors, []);
+  });
+});
+
 test("language and theme are switched, and stay", async () => {
   await onPage({ script: SAY("Hello.") }, async (page) => {
     assert.equal(await page.locator("nav a").first().textContent(), "Chat");

@@ -24,7 +24,7 @@ export function lanesOf(frames) {
   const open = new Map();
   const busy = [];
   const asked = new Map();
-  let [turn, step, hold] = [];
+  let [turn, step, hold, resumed] = [];
   const wait = (is, from, to) => {
     const entry = { is, from, to };
     made.waits.push(entry);
@@ -39,7 +39,7 @@ export function lanesOf(frames) {
     // Silence: a process that was gone, a model or a tool that said nothing, a wait before a retry.
     const before = frames[index - 1];
     const silence = before === undefined ? 0 : Date.parse(frame.timestamp) - Date.parse(before.timestamp);
-    if (meta.action === "session_resumed") step = down(made, frames, index);
+    if (meta.action === "session_resumed") [step, resumed] = [down(made, frames, index), index];
     else if (before?.event === "error.retry_attempt") wait("retry", index - 1, index);
     else if (turn !== undefined && index > turn.from && silence >= HANG_MS && hold === undefined && asked.size === 0 && open.size === 0) wait("hang", index - 1, index);
     if (meta.hold_reason !== undefined) hold ??= wait("hold", index, index);
@@ -52,8 +52,15 @@ export function lanesOf(frames) {
     if (frame.event === "agent.thinking" && meta.streaming === false) {
       step = { from: index, to: index, attempt: meta.attempt };
       made.steps.push(step);
-    } else if (["agent.partial_answer", "agent.thinking", "agent.llm_message", "agent.final_answer"].includes(frame.event) && step !== undefined) {
-      step.to = index;
+      resumed = undefined;
+    } else if (["agent.partial_answer", "agent.thinking", "agent.llm_message", "agent.final_answer"].includes(frame.event)) {
+      // The request that a resumed turn makes again is not announced.
+      if (step === undefined && resumed !== undefined && turn !== undefined) {
+        step = { from: resumed, to: index };
+        made.steps.push(step);
+      }
+      resumed = undefined;
+      if (step !== undefined) step.to = index;
     }
     if (frame.event === "agent.tool_call" && !open.has(frame.step_id)) {
       const lane = busy.includes(false) ? busy.indexOf(false) : busy.length;
@@ -83,7 +90,7 @@ export function lanesOf(frames) {
       }
       open.clear();
       asked.clear();
-      turn = step = hold = undefined;
+      turn = step = hold = resumed = undefined;
     }
   });
   return made;
