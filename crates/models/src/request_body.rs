@@ -144,7 +144,7 @@ impl EncodedSessions {
     pub(crate) fn body<F: WireFormat>(&self, format: &F, request: &ModelRequest) -> RequestBody {
         let key = request.cache_key.as_ref();
         let kept = key.and_then(|key| self.take(key));
-        let kept = kept.filter(|kept| kept.is_start_of(request, format.variant()));
+        let kept = kept.filter(|kept| kept.is_start_of(format, &request.messages));
         let mut session = kept.unwrap_or_else(|| EncodedSession::new(format.variant()));
         let tools = session.tools(format, request);
         let last = session.extend(format, &request.messages);
@@ -210,20 +210,45 @@ fn assemble<F: WireFormat>(
 struct EncodedSession {
     variant: u8,
     messages: Vec<Weak<Message>>,
+    /// The start of the last run of `messages`.
+    last_run: usize,
     /// The encoded messages. All but the last part have at least [`PART_BYTES`].
     parts: Vec<Bytes>,
-    tools: Option<(Weak<[Arc<ToolSpec>]>, Bytes)>,
+    tools: Option<EncodedTools>,
     served: u64,
+}
+
+/// The encoded tools of a session, and what they were encoded from.
+struct EncodedTools {
+    list: Weak<[Arc<ToolSpec>]>,
+    /// The tool of the final answer, which some formats leave out of the list.
+    answer: Option<Weak<ToolSpec>>,
+    json: Bytes,
+}
+
+impl EncodedTools {
+    fn are_of(&self, request: &ModelRequest) -> bool {
+        let answer = self.answer.as_ref().map(Weak::as_ptr);
+        ptr::addr_eq(self.list.as_ptr(), Arc::as_ptr(&request.tools))
+            && answer == request.answer.as_ref().map(Arc::as_ptr)
+    }
 }
 
 impl EncodedSession {
     fn new(variant: u8) -> Self {
-        Self { variant, messages: Vec::new(), parts: Vec::new(), tools: None, served: 0 }
+        Self {
+            variant,
+            messages: Vec::new(),
+            last_run: 0,
+            parts: Vec::new(),
+            tools: None,
+            served: 0,
+        }
     }
 
     /// Bytes of JSON that are kept.
     fn size(&self) -> usize {
-        let tools = self.tools.as_ref().map_or(0, |(_, tools)| tools.len());
+        let tools = self.tools.as_ref().map_or(0, |tools| tools.json.len());
         self.parts.iter().map(Bytes::len).sum::<usize>() + tools
     }
 
@@ -234,24 +259,30 @@ impl EncodedSession {
 
     /// Whether the messages of a request begin with those that are encoded. An allocation with a weak reference is never
     /// used again, and changing its message moves the message: the same address is the same message.
-    fn is_start_of(&self, request: &ModelRequest, variant: u8) -> bool {
+    ///
+    /// The last run must end where it ended before: another message behind it may belong to it.
+    fn is_start_of<F: WireFormat>(&self, format: &F, history: &[Arc<Message>]) -> bool {
         let is_same = |(kept, message): (&Weak<Message>, &Arc<Message>)| {
             ptr::addr_eq(kept.as_ptr(), Arc::as_ptr(message))
         };
-        self.variant == variant
-            && self.messages.len() < request.messages.len()
-            && self.messages.iter().zip(&*request.messages).all(is_same)
+        let count = self.messages.len();
+        self.variant == format.variant()
+            && count < history.len()
+            && self.messages.iter().zip(history).all(is_same)
+            && (count == 0 || format.run_end(history, self.last_run) == count)
     }
 
     fn tools<F: WireFormat>(&mut self, format: &F, request: &ModelRequest) -> Option<Bytes> {
-        if let Some((kept, tools)) = &self.tools
-            && ptr::addr_eq(kept.as_ptr(), Arc::as_ptr(&request.tools))
-        {
-            return Some(tools.clone());
+        if let Some(kept) = self.tools.as_ref().filter(|kept| kept.are_of(request)) {
+            return Some(kept.json.clone());
         }
-        let tools = format.tools(request).map(|tools| Bytes::from(tools.into_boxed_slice()));
-        self.tools = tools.clone().map(|tools| (Arc::downgrade(&request.tools), tools));
-        tools
+        let json = format.tools(request).map(|tools| Bytes::from(tools.into_boxed_slice()));
+        self.tools = json.clone().map(|json| EncodedTools {
+            list: Arc::downgrade(&request.tools),
+            answer: request.answer.as_ref().map(Arc::downgrade),
+            json,
+        });
+        json
     }
 
     /// Encodes what is new. Returns the last run, which is not kept: it may still grow.
@@ -267,6 +298,7 @@ impl EncodedSession {
             let messages = &history[run.clone()];
             out.reserve(size_of_run(messages));
             self.messages.extend(messages.iter().map(Arc::downgrade));
+            self.last_run = run.start;
             let next = run.end..run_end(run.end);
             format.write_run(history, run, false, &mut out);
             if out.len() >= PART_BYTES || next.end == history.len() {
@@ -308,5 +340,7 @@ fn size_of_run(run: &[Arc<Message>]) -> usize {
     run.iter().flat_map(|message| &message.content).map(|block| size(block) + 128).sum()
 }
 
+#[cfg(test)]
+mod history_tests;
 #[cfg(test)]
 mod tests;

@@ -30,7 +30,8 @@ use crate::{
 };
 
 pub(crate) use stream::Decoder;
-use wire::{Reasoning, ResponsesFormat};
+pub(crate) use wire::Reasoning;
+use wire::ResponsesFormat;
 
 /// The path of the Responses API.
 pub(crate) const PATH: [&str; 2] = ["v1", "responses"];

@@ -14,7 +14,7 @@ use crate::{
 
 /// The server family. The official service renamed `max_tokens`; not all compatible servers know the new name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dialect {
+pub(crate) enum Dialect {
     Official,
     Compatible,
 }
@@ -97,11 +97,11 @@ struct WireFunction {
 /// The format of requests to a model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChatFormat<'a> {
-    pub(super) model: &'a str,
-    pub(super) dialect: Dialect,
+    pub(crate) model: &'a str,
+    pub(crate) dialect: Dialect,
     /// Turns the model's reasoning off for a request with tools.
-    pub(super) no_reasoning: bool,
-    pub(super) form: ShapeForm,
+    pub(crate) no_reasoning: bool,
+    pub(crate) form: ShapeForm,
 }
 
 impl WireFormat for ChatFormat<'_> {

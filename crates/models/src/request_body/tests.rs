@@ -98,3 +98,14 @@ fn results_that_join_the_last_message_are_not_lost() {
     let request = session("s", &history);
     assert!(sessions.body(&FORMAT, &request).to_vec() == FORMAT.encode(&request));
 }
+
+#[test]
+fn a_message_that_now_belongs_to_the_last_run_is_joined_to_it() {
+    let sessions = EncodedSessions::default();
+    let mut history = history(3);
+    drop(sessions.body(&FORMAT, &session("s", &history)));
+    history[1] = Arc::new(Message::assistant(""));
+    let request = session("s", &history);
+    let body = sessions.body(&FORMAT, &request).to_vec();
+    assert!(body == FORMAT.encode(&request), "{}", String::from_utf8_lossy(&body));
+}

@@ -17,7 +17,7 @@ use crate::{
 
 /// What a request has of the reasoning in earlier answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reasoning {
+pub(crate) enum Reasoning {
     /// All of it, and new reasoning is asked for encrypted.
     Sent,
     /// None of it, because the service refused it. New reasoning is asked for encrypted.
@@ -103,12 +103,12 @@ enum Content<'a> {
 /// The format of requests to a model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponsesFormat<'a> {
-    pub(super) model: &'a str,
-    pub(super) reasoning: Reasoning,
+    pub(crate) model: &'a str,
+    pub(crate) reasoning: Reasoning,
     /// The official service is asked to leave out the padding of its events, and gets the key of its cache; other
     /// servers may not know these options.
-    pub(super) is_official: bool,
-    pub(super) form: ShapeForm,
+    pub(crate) is_official: bool,
+    pub(crate) form: ShapeForm,
 }
 
 impl WireFormat for ResponsesFormat<'_> {
