@@ -119,7 +119,10 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, object]:
     try:
         pid = server.pid
         others = [worker.pid] if worker is not None else descendants(pid)
-        used = lambda: (cpu(pid), sum(map(cpu, others)))  # noqa: E731
+
+        def used() -> tuple[float, float]:
+            return cpu(pid), sum(map(cpu, others))
+
         began, before = time.monotonic(), used()
         calls = asyncio.run(run_sessions(server.url, options.sessions))
         took, after = time.monotonic() - began, used()
