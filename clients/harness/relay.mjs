@@ -1,8 +1,10 @@
-// Cuts front ends off a relayed agent and kills the relay: `node relay.mjs AGENT --cuts N --kills N --straight N`.
+// Cuts front ends off a relayed agent and kills the relay: `node relay.mjs AGENT --cuts N --kills N --straight N --first N`.
 //
 // AGENT is `pydantic` or `agno`, with a scripted model that counts aloud. The front end is HttpAgent of AG-UI, whose own verifier
 // reads every stream. A run that was cut must have the whole count; a run whose relay was killed must end with ERR_CONN_010 and
-// a beginning of the count. `--straight` cuts the same front end off the agent itself. Prints one line of JSON.
+// a beginning of the count. `--straight` cuts the same front end off the agent itself. `--first`
+// measures the time to the first text of so many runs, one after the other, through the relay and straight: the medians in
+// milliseconds. Prints one line of JSON.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -23,7 +25,7 @@ const AGENTS = { pydantic: ["pydantic-ag-ui", "pydantic_agent.py", "/"], agno: [
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { cuts: { type: "string", default: "60" }, kills: { type: "string", default: "5" }, straight: { type: "string", default: "10" } },
+  options: { cuts: { type: "string", default: "60" }, kills: { type: "string", default: "5" }, straight: { type: "string", default: "10" }, first: { type: "string", default: "10" } },
 });
 const counted = Array.from({ length: LAST }, (_, n) => `${n + 1} `).join("");
 const { HttpAgent } = await import(pathToFileURL(peerFile("@ag-ui/client", "front-ends")));
@@ -129,6 +131,19 @@ await many(Number(values.straight), async () => {
   report.straightRuns += 1;
   report.straightLost += result.text === counted ? 0 : 1;
 });
+/** The median time from a request to the first text, in milliseconds. */
+async function firstText(url, headers) {
+  const times = [];
+  for (let index = 0; index < Number(values.first); index += 1) {
+    const began = performance.now();
+    let first;
+    await run(HttpAgent, url, headers, () => void (first ??= performance.now() - began));
+    times.push(first);
+  }
+  return Math.round((times.sort((a, b) => a - b)[Math.floor(times.length / 2)] ?? 0) * 10) / 10;
+}
+report.firstTextStraight = await firstText(`http://127.0.0.1:${agent.port}${agent.route}`, {});
+report.firstTextRelayed = await firstText(`http://127.0.0.1:${server.port}/ag-ui`, headers);
 await server.stop();
 agent.stop();
 console.log(JSON.stringify({ ...report, requests: asked() }));
