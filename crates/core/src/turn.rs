@@ -18,6 +18,7 @@ mod elicitation;
 mod fallback;
 mod model;
 mod remote;
+mod settings;
 mod spending;
 mod timers;
 mod types;

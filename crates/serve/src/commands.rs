@@ -33,11 +33,11 @@ pub(crate) fn command_body(request: Request, meta: &SessionMeta) -> Option<Comma
         Request::Retry { turn } => CommandBody::Retry { turn },
         Request::CancelTask { task } => CommandBody::CancelTask { task },
         Request::RestartTask { task } => CommandBody::RestartTask { task },
+        Request::RevokePermission { tool } => CommandBody::RevokePermission { tool },
         Request::CancelPlan => CommandBody::CancelPlan,
         Request::Replan { question } => CommandBody::Replan { question },
         Request::CloseSession => CommandBody::Close,
         Request::CreateSession(_)
-        | Request::RevokePermission { .. }
         | Request::OfferTools(_)
         | Request::ToolClaim(_)
         | Request::ToolOutput { .. }

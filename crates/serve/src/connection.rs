@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     admission::AdmissionPermit,
     auth::Identity,
-    commands::{answer_fields, replan_fields},
+    commands::{answer_fields, command_body, replan_fields},
     frame::{
         Frame, close,
         connection::{self as frames, CommandRef, ExportedState, Head},
@@ -283,7 +283,7 @@ impl Connection {
                 let replans = matches!(request, Request::Replan { .. });
                 let config = request.config();
                 let remembered = self.server.tool_to_remember(session, &request).await?;
-                let Some(body) = self.server.body_of(session, request, &meta).await? else {
+                let Some(body) = command_body(request, &meta) else {
                     return Ok(None);
                 };
                 let (by, command) = (self.identity.name(), command.clone());

@@ -2,38 +2,20 @@
 
 use budao_core::{
     Fault, Kind,
-    event::{CommandBody, Decision, QuestionPurpose, SessionId, Settings},
+    event::{CommandBody, Decision, QuestionPurpose, SessionId},
     fault::{Fact, Operation},
     session::Session,
     spending::RAISE_CAP,
-    tool::Permissions,
     trace::{SpanId, Trace},
 };
 use budao_journal::fold;
 
 use crate::{
-    commands::command_body,
     inbound::Request,
     server::{CommandRequest, Server},
-    session_meta::SessionMeta,
 };
 
 impl Server {
-    /// The command for a request; `None` if the gateway answers the request itself.
-    pub(crate) async fn body_of(
-        &self,
-        session: SessionId,
-        request: Request,
-        meta: &SessionMeta,
-    ) -> Result<Option<CommandBody>, Fault> {
-        let Request::RevokePermission { tool } = &request else {
-            return Ok(command_body(request, meta));
-        };
-        let mut settings = fold(&*self.journal, session).await?.0.settings;
-        settings.permissions.remembered.retain(|name| name != tool);
-        Ok(Some(CommandBody::Settings { settings: Box::new(settings) }))
-    }
-
     /// The tool whose permission a request asks to remember. `None` if it asks for nothing, or its question is closed:
     /// a repeated answer changes nothing.
     pub(crate) async fn tool_to_remember(
@@ -65,28 +47,11 @@ impl Server {
         tool: String,
         by: &str,
     ) -> Result<(), Fault> {
-        let mut settings = fold(&*self.journal, session).await?.0.settings;
-        if !add(&mut settings, tool) {
-            return Ok(());
-        }
-        let body = CommandBody::Settings { settings: Box::new(settings) };
+        let body = CommandBody::RememberPermission { tool };
         let (trace, parent) = (Trace::NONE, SpanId::NONE);
         let request = CommandRequest { by: by.to_owned(), command: None, trace, parent, body };
         self.submit(session, request).await.map(drop)
     }
-}
-
-/// Adds a tool to those remembered; at the bound, the oldest gives way. Returns whether the settings changed.
-fn add(settings: &mut Settings, tool: String) -> bool {
-    let remembered = &mut settings.permissions.remembered;
-    if remembered.contains(&tool) {
-        return false;
-    }
-    if remembered.len() >= Permissions::REMEMBERED_MAX {
-        remembered.remove(0);
-    }
-    remembered.push(tool);
-    true
 }
 
 /// Refuses to remember a permission that no later call would use.

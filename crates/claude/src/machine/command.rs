@@ -62,6 +62,9 @@ impl Stepper<'_> {
                 Err(Fault::new(Kind::UnsupportedOperation, Operation::SettleDoubt)
                     .with(Fact::Reason, "the Claude CLI keeps its own history; send it a message"))
             }
+            CommandBody::RememberPermission { .. } | CommandBody::RevokePermission { .. } => {
+                Err(unremembered())
+            }
             CommandBody::OfferTools { .. }
             | CommandBody::ClaimCall { .. }
             | CommandBody::ReportCall { .. } => {
@@ -325,4 +328,9 @@ struct DecisionArgs {
     note: Option<String>,
     arguments: Option<Value>,
     digest: Option<String>,
+}
+
+fn unremembered() -> Fault {
+    Fault::new(Kind::UnsupportedOperation, Operation::SubmitCommand)
+        .with(Fact::Reason, "the engine of this session remembers no permissions")
 }

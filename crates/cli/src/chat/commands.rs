@@ -5,7 +5,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use budao_core::{Fault, Lang, fault::text};
+use budao_core::{
+    Fault, Lang,
+    fault::{Fact, text},
+};
 use budao_mcp::ServerSet;
 use serde_json::{Map, Value};
 
@@ -118,8 +121,13 @@ impl SlashCommand {
     }
 }
 
+/// What went wrong, with the server's own words: the person chose the prompt or the resource and can choose another.
 fn failure(fault: &Fault, lang: Lang) -> String {
-    format!("✗ {}", text::user_text(fault, lang))
+    let text = text::user_text(fault, lang);
+    match fault.detail().text(Fact::Reason) {
+        Some(reason) if !text.contains(reason) => format!("✗ {text} ({reason})"),
+        _ => format!("✗ {text}"),
+    }
 }
 
 /// The prompts or resources of all servers that have any, one line each, as the command that uses it.
@@ -208,6 +216,7 @@ fn resource_text(server: &str, uri: &str, parts: &[Value], message: &str) -> Str
 
 #[cfg(test)]
 mod tests {
+    use budao_core::{Kind, fault::Operation};
     use serde_json::json;
 
     use super::*;
@@ -230,6 +239,15 @@ mod tests {
             panic!("{parsed:?}")
         };
         assert_eq!((uri.as_str(), message.as_str()), ("file:///a.md", "what does\nit say?"));
+    }
+
+    #[test]
+    fn a_failure_has_the_words_of_the_server() {
+        let fault = Fault::new(Kind::McpServerFailed, Operation::ToolCall)
+            .with(Fact::McpServer, "mine")
+            .with(Fact::Reason, "Unknown prompt: nope");
+        let text = failure(&fault, Lang::En);
+        assert!(text.contains("mine") && text.contains("Unknown prompt: nope"), "{text}");
     }
 
     #[test]

@@ -119,10 +119,20 @@ pub enum CommandBody {
         /// A timer that is set.
         timer: TimerId,
     },
-    /// Replace the settings.
+    /// Replace the settings, except workers' tools and remembered permissions, which have commands of their own.
     Settings {
         /// All settings, not the difference.
         settings: Box<Settings>,
+    },
+    /// Remember a person's permission for a tool, for the rest of the session.
+    RememberPermission {
+        /// The tool's name.
+        tool: String,
+    },
+    /// Forget the remembered permission for a tool.
+    RevokePermission {
+        /// The tool's name.
+        tool: String,
     },
     /// End the session. A running turn is stopped first, as by a cancel.
     Close,
@@ -226,6 +236,8 @@ impl Command {
             | CommandBody::Cancel { .. }
             | CommandBody::ClaimCall { .. }
             | CommandBody::Withdraw { .. }
+            | CommandBody::RememberPermission { .. }
+            | CommandBody::RevokePermission { .. }
             | CommandBody::Retry { .. }
             | CommandBody::SetTimer { .. }
             | CommandBody::CancelTimer { .. }

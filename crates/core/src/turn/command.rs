@@ -5,7 +5,7 @@ use super::{
     SessionEnd, Stepper, StopReason, TurnNumber, calls,
 };
 use crate::{
-    event::{Decision, QuestionPurpose, Seq, Settings, Settlement},
+    event::{Decision, QuestionPurpose, Seq, Settlement},
     message::CallId,
     nesting,
     session::Phase,
@@ -46,7 +46,15 @@ impl Stepper<'_> {
             }
             CommandBody::CancelTimer { timer } => self.cancel_timer(timer, by),
             CommandBody::Settings { settings } => {
-                self.change_settings(*settings);
+                self.replace_settings(*settings);
+                Ok(())
+            }
+            CommandBody::RememberPermission { tool } => {
+                self.remember_permission(tool);
+                Ok(())
+            }
+            CommandBody::RevokePermission { tool } => {
+                self.revoke_permission(&tool);
                 Ok(())
             }
             CommandBody::Close => {
@@ -148,13 +156,6 @@ impl Stepper<'_> {
     }
 
     /// Checks that the queue has room for one more message.
-    pub(super) fn change_settings(&mut self, settings: Settings) {
-        if settings != self.session.settings {
-            self.emit(Event::SettingsChanged { settings });
-            self.review_patience();
-        }
-    }
-
     /// Cancels the running turn, if any. The turn ends once its running calls have stopped, or its coordinator ends it.
     pub fn cancel(&mut self, by: String, reason: Option<String>) {
         let Some(turn) = &self.session.turn else { return };

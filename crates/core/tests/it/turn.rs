@@ -13,6 +13,7 @@ mod questions;
 mod remote;
 mod replay;
 mod retries;
+mod settings;
 mod slots;
 mod spending;
 mod timers;

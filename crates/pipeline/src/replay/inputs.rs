@@ -6,13 +6,13 @@ use budao_core::{
     elicitation::Elicitation,
     event::{
         ChildLink, Command, CommandBody, CommandId, Compaction, Event, NewTimer, QuestionPurpose,
-        ReconcileVerdict, Record, SessionEnd, Settlement, Stage, TaskEnd, TurnNumber,
+        ReconcileVerdict, Record, SessionEnd, Settings, Settlement, Stage, TaskEnd, TurnNumber,
     },
     fault::{Detail, Fact, Fault, Kind, Operation, text},
     gate::{HoldReason, HoldReport},
     message::CallId,
     pipeline::{PLAN, StageJob},
-    remote::ToolRoute,
+    remote::{ToolOffer, ToolRoute},
     session::{CallState, Phase, Session, Turn},
     spending,
     timer::{Schedule, TimerRequest},
@@ -110,10 +110,35 @@ fn command(first: &Record, body: CommandBody) -> TurnInput {
     TurnInput::Command(Command { id, by, trace: first.trace, body })
 }
 
+/// The command behind a change of settings: each of the grants has a command of its own.
+fn settings_command(before: &Settings, settings: Settings) -> CommandBody {
+    let (old, new) = (&before.permissions.remembered, &settings.permissions.remembered);
+    if let Some(tool) = new.iter().find(|tool| !old.contains(tool)) {
+        return CommandBody::RememberPermission { tool: tool.clone() };
+    }
+    if let Some(tool) = old.iter().find(|tool| !new.contains(tool)) {
+        return CommandBody::RevokePermission { tool: tool.clone() };
+    }
+    if let Some(offer) = settings.offers.iter().find(|offer| !before.offers.contains(offer)) {
+        return CommandBody::OfferTools { offer: Box::new(offer.clone()) };
+    }
+    let is_offered = |worker: &str| settings.offers.iter().any(|offer| offer.worker == worker);
+    if let Some(ended) = before.offers.iter().find(|offer| !is_offered(&offer.worker)) {
+        let offer = ToolOffer { tools: Vec::new(), ..ended.clone() };
+        return CommandBody::OfferTools { offer: Box::new(offer) };
+    }
+    // The same offers in another order: a worker repeated its offer.
+    let moved = settings.offers.last().filter(|_| settings.offers != before.offers);
+    match moved.cloned() {
+        Some(offer) => CommandBody::OfferTools { offer: Box::new(offer) },
+        None => CommandBody::Settings { settings: settings.into() },
+    }
+}
+
 /// The request behind an event that only a command causes.
 fn command_body(session: &Session, event: &Event) -> Option<CommandBody> {
     Some(match event.clone() {
-        Event::SettingsChanged { settings } => CommandBody::Settings { settings: settings.into() },
+        Event::SettingsChanged { settings } => settings_command(&session.settings, settings),
         Event::MessageAccepted { content, .. } => CommandBody::Message { content },
         Event::PipelineAccepted { question, tasks: Some(tasks), .. } => {
             CommandBody::Solve { question, tasks: json!(tasks) }

@@ -63,6 +63,9 @@ impl RelayStepper<'_> {
             CommandBody::SettleDoubt { .. } => {
                 return Err(unsupported("the agent runs its own tools; send it a message"));
             }
+            CommandBody::RememberPermission { .. } | CommandBody::RevokePermission { .. } => {
+                return Err(unsupported("the agent asks for its own permissions"));
+            }
             CommandBody::OfferTools { .. }
             | CommandBody::ClaimCall { .. }
             | CommandBody::ReportCall { .. } => {

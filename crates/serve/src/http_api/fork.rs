@@ -78,6 +78,11 @@ async fn fork_session(
     // Another fork with the same id is another session, so the parent is part of what names it.
     let named = command.map(|command| CommandId(format!("fork {parent} {command}").into()));
     let session = named.map(|command| session_of(&caller.identity, &command));
+    if let Some(session) = session
+        && server.journal.info(session).await?.is_some_and(|info| info.head > 0)
+    {
+        return Ok(OpenedSession { session, is_new: false });
+    }
     let request = ForkRequest { parent, session, point };
     let tenant = meta.tenant().unwrap_or_default();
     server.count_session(tenant).await?;

@@ -27,6 +27,7 @@ use super::{
     views::{CommandAccepted, SessionItem, SessionList, SessionOpened, SessionView},
 };
 use crate::{
+    commands::command_body,
     front_end::json_body,
     inbound::{self, Inbound, Request as ClientRequest},
     problem::Problem,
@@ -248,7 +249,7 @@ async fn submit(
     let action = inbound.request.action();
     server.configure(session_id, inbound.request.config(), &caller.identity.name()).await?;
     let remembered = server.tool_to_remember(session_id, &inbound.request).await?;
-    let body = server.body_of(session_id, inbound.request, &meta).await?.ok_or_else(|| {
+    let body = command_body(inbound.request, &meta).ok_or_else(|| {
         Fault::new(Kind::UnsupportedOperation, Operation::ServeRequest)
             .with(Fact::EventName, format!("user.{action}"))
     })?;

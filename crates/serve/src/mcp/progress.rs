@@ -25,6 +25,8 @@ use crate::{http_api::Caller, server::Server};
 const QUEUE: usize = 32;
 /// The shortest time between two notifications about text and output. Steps and calls are always reported.
 const PAUSE: Duration = Duration::from_millis(500);
+/// The longest progress token that is a text, in bytes: each notification repeats it.
+const TOKEN_MAX: usize = 1024;
 /// The longest message of a notification, in characters.
 const MESSAGE_MAX: usize = 200;
 
@@ -85,8 +87,9 @@ pub(super) fn wanted(request: &RpcRequest, headers: &HeaderMap) -> Option<Value>
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|it| it.to_str().ok());
     let reads_events = accepted.into_iter().any(|it| it.contains("text/event-stream"));
     let is_task = request.era == Era::Stateless && request.has_tasks();
-    let is_usable = is_ask && reads_events && !is_task && (token.is_string() || token.is_number());
-    is_usable.then(|| token.clone())
+    let is_token =
+        token.is_number() || token.as_str().is_some_and(|token| token.len() <= TOKEN_MAX);
+    (is_ask && reads_events && !is_task && is_token).then(|| token.clone())
 }
 
 /// Answers a call with a stream of its progress.

@@ -189,3 +189,16 @@ async fn a_permission_is_remembered_for_the_session_until_it_is_revoked() {
         tokio::task::yield_now().await;
     }
 }
+
+#[tokio::test]
+async fn a_repeated_fork_is_answered_when_no_further_session_is_allowed() {
+    let setup = Setup::new(Script::new().say("one"));
+    let stage = setup.with(|config| config.limits.tenant_sessions = 2).open().await;
+    let parent = create(&stage).await;
+    let path = format!("/v1/sessions/{parent}/fork");
+    let (status, forked) = post(&stage, &path, json!({ "command_id": "edit-1" })).await;
+    assert_eq!(status, 201, "{forked}");
+    assert_eq!(post(&stage, &path, json!({ "command_id": "edit-2" })).await.0, 429);
+    let (status, again) = post(&stage, &path, json!({ "command_id": "edit-1" })).await;
+    assert_eq!((status, &again["session_id"]), (200, &forked["session_id"]), "{again}");
+}

@@ -135,6 +135,8 @@ async fn a_client_with_a_progress_token_gets_notifications_before_the_answer() {
         (events, json!(7), true),
         (events, json!(null), false),
         (events, json!({ "a": 1 }), false),
+        (events, json!("p".repeat(1024)), true),
+        (events, json!("p".repeat(1025)), false),
         ("application/json", json!("p1"), false),
     ] {
         let mut params = ask(json!({ "message": "hello" }));
