@@ -5,51 +5,7 @@ import fs from "node:fs";
 import { test } from "node:test";
 import { peerFile } from "../../harness/peers.mjs";
 import { onPage, overflow, picture, runSession, until } from "../stage.mjs";
-
-const SCRIPT = `
-order = "requests"
-[[step]]
-text = '''# Result
-
-| a | b |
-| --- | --- |
-| 1 | [two](https://example.com) |
-
-\`\`\`rust
-let x = 1; // one
-\`\`\`
-
-- [x] done
-'''
-[[step.call]]
-tool = "fs_read"
-arguments = { file = "x" }
-[[step.call]]
-tool = "fs_glob"
-arguments = { pattern = "*" }
-[[step]]
-fault = "model_rate_limited"
-retry_after_ms = 100
-[[step]]
-text = "Fine."
-[[step]]
-fault = "model_authentication"
-repeat = "forever"
-`;
-
-/** Every view, with what must be there before it is looked at. */
-const views = (done, failed) => [
-  ["welcome", "/", "#welcome"],
-  ["conversation", `/?session=${done}`, ".entry.end"],
-  ["failed", `/?session=${failed}`, "button.retry:not([hidden])"],
-  ["now", "/now", "#failing li"],
-  ["sessions", "/sessions", "#rows tr"],
-  ["session", `/sessions/${done}?at=9`, "#detail h2"],
-  ["faults", "/faults?window=1h", "#over-time svg"],
-  ["explain", "/faults/ERR_RATE_001", ".explain h1"],
-  ["machines", "/machines", "#no-hub:not([hidden])"],
-  ["missing", "/nothing", "h1"],
-];
+import { SCRIPT, views } from "../views.mjs";
 
 test("axe-core finds no barrier on any view, in both languages and themes, wide and narrow", async () => {
   const axe = fs.readFileSync(peerFile("axe-core/axe.min.js", "axe"), "utf8");

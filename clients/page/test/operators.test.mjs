@@ -118,6 +118,23 @@ test("a time range is chosen with the mouse or the keys, is in the address, and 
     await page.locator("#chosen", { hasText: "Faults: 3." }).waitFor();
     assert.match(page.url(), /window=5m&since=.*&until=/);
     await picture(page, "brush");
+    // The range before, or one that is kept, stands beside it by kind.
+    const cells = () => page.locator("#comparison tbody tr").first().locator("td").allTextContents();
+    assert.deepEqual(await cells(), ["0", "3", "+3"]);
+    await page.click("#compare");
+    assert.match(page.url(), /other_since=.*&other_until=/);
+    await chart.focus();
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("Home");
+    await page.keyboard.press("Shift+ArrowRight");
+    await until(async () => (await cells()).join() === "3,0,−3");
+    await picture(page, "compared");
+    await page.click("#compare");
+    await chart.focus();
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("End");
+    for (let step = 0; step < 3; step += 1) await page.keyboard.press("Shift+ArrowLeft");
+    await page.locator("#chosen", { hasText: "Faults: 3." }).waitFor();
     const address = page.url();
     await page.goto("about:blank");
     await page.goto(address);

@@ -2,6 +2,8 @@
 
 import assert from "node:assert/strict";
 import fs from "node:fs";
+import os from "node:os";
+import path from "node:path";
 import { test } from "node:test";
 import { startServer } from "../../harness/server.mjs";
 import { onPage, overflow, picture, runSession, say, until } from "../stage.mjs";
@@ -123,9 +125,37 @@ test("after the server was killed the abandoned text is folded away, and the kil
       await page.goto(`${origin}/sessions/${id}`);
       await page.locator(".lanes .down").waitFor();
       assert.ok(Number(await page.locator(".lanes .down").getAttribute("data-ms")) > 0);
+      assert.equal(await page.locator(".lanes .step").count(), 2, "the request that the new process made again is drawn too");
       await picture(page, "kill");
     } finally {
       await again.crash();
     }
+  });
+});
+
+test("a trace leads to the trace viewer and to its lines in the log file", async () => {
+  const home = fs.mkdtempSync(path.join(os.tmpdir(), "budao-traces-"));
+  fs.writeFileSync(path.join(home, "budao.toml"), '[traces]\nviewer = "https://tempo.example/trace/{trace}?x=1"\n[log]\nfile = "budao.log"\n');
+  const script = '[[step]]\nfault = "model_authentication"\nrepeat = "forever"\n';
+  await onPage({ script, home, args: ["--config", "budao.toml"], where: "/faults/ERR_AUTH_001" }, async (page, { origin, seen }) => {
+    const id = await runSession(origin, ["go"]);
+    await page.goto(`${origin}/sessions/${id}`);
+    await page.locator("#list .row .event.fell").first().click();
+    await page.locator('[data-view="record"]').click();
+    const viewer = page.locator("#detail a.viewer");
+    await viewer.waitFor();
+    const trace = await page.locator("#detail .trace code").textContent();
+    assert.match(trace, /^[0-9a-f]{32}$/);
+    assert.equal(await viewer.getAttribute("href"), `https://tempo.example/trace/${trace}?x=1`);
+    await page.locator("#detail .log-lines summary").click();
+    const lines = await page.locator("#detail .log-lines pre").textContent();
+    assert.match(lines, /ERR_AUTH_001/);
+    assert.ok(lines.split("\n").every((line) => line.includes(trace)), lines);
+    await page.locator("#detail .log-lines pre").scrollIntoViewIfNeeded();
+    await picture(page, "log-lines");
+    // The same stands where the fault is told to operators.
+    await page.locator('[data-view="told"]').click();
+    await page.locator("#detail .rendering .log-lines summary").waitFor();
+    assert.deepEqual(seen.errors, []);
   });
 });

@@ -96,10 +96,8 @@ pub(crate) struct Config {
     /// The places whose files this process has; set by `--place`.
     #[serde(skip)]
     pub(crate) places: Vec<String>,
-    /// The trace collector. Only accepted here; [`traces`] reads it, because it is needed before the configuration is
-    /// loaded.
-    #[serde(rename = "traces")]
-    _traces: TracesConfig,
+    /// The trace collector, and the viewer of traces.
+    pub(crate) traces: TracesConfig,
 }
 
 /// The `[engines]` table.
@@ -137,10 +135,13 @@ pub(crate) struct ModelsConfig {
 /// The `[traces]` table.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct TracesConfig {
-    /// Base URL of an OTLP collector that accepts HTTP.
+pub(crate) struct TracesConfig {
+    /// Base URL of an OTLP collector that accepts HTTP. Only accepted here; [`traces`] reads it, because it is needed
+    /// before the configuration is loaded.
     #[serde(rename = "endpoint")]
     _endpoint: Option<String>,
+    /// The web address of a trace in a trace viewer, with `{trace}` in place of its id.
+    pub(crate) viewer: Option<String>,
 }
 
 /// Alerts about critical, unrecoverable or frequent faults.

@@ -21,7 +21,7 @@ use budao_core::{
 };
 use budao_models::Models;
 use budao_scrub::Scrubber;
-use budao_serve::{Auth, Config, Keyring, OnDisconnect};
+use budao_serve::{Auth, Config, Keyring, LogFiles, OnDisconnect, TraceViewer};
 use tokio::{net::TcpListener, signal::unix::SignalKind};
 use tokio_util::sync::CancellationToken;
 
@@ -162,6 +162,8 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     config.on_disconnect = args.on_disconnect;
     config.limits = file.serve.limits.clone();
     config.core = file.limits.clone();
+    config.trace_viewer = file.traces.viewer.as_deref().map(TraceViewer::new).transpose()?;
+    config.log_files = file.log.file.as_deref().and_then(LogFiles::new);
     config.alerts = file.alerts.to_alerts(file_of_journal.as_deref());
     let secrets = args.token.iter().chain(&made).map(String::as_str).chain(args.hub.secrets());
     config.scrubber = Scrubber::with_secrets(secrets);

@@ -2,6 +2,7 @@
 
 import { api } from "./api.js";
 import { clock, h, pretty, refill, t } from "./kit.js";
+import { traceView } from "./trace.js";
 
 /** A fold-out with the three renderings of a fault. They are fetched when it opens. `session` may be a function. */
 export function faultRenderings(session, fault, { open = false } = {}) {
@@ -65,9 +66,7 @@ function toOperator({ operator }) {
     "to-operator",
     h("pre", { class: "said" }, operator.line),
     h("p", {}, operator.check),
-    operator.trace_id === null
-      ? undefined
-      : h("p", { class: "marks" }, h("span", {}, t("trace")), h("a", { href: `/sessions?q=${encodeURIComponent(operator.trace_id)}` }, h("code", {}, operator.trace_id))),
+    traceView(operator.trace_id),
     h("p", { class: "marks" }, h("code", {}, clock(operator.at))),
   );
 }

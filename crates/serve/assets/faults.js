@@ -12,10 +12,12 @@ const explain = (kind) => `/faults/${encodeURIComponent(kind)}`;
 
 let stats;
 /** The chosen time range, as two times in milliseconds. */
-let chosen = rangeOf(new URLSearchParams(location.search));
+let chosen = rangeOf(new URLSearchParams(location.search), "since", "until");
+/** The range it is compared with; undefined for the one of the same length before. */
+let other = rangeOf(new URLSearchParams(location.search), "other_since", "other_until");
 
-function rangeOf(query) {
-  const [from, to] = ["since", "until"].map((name) => Date.parse(query.get(name) ?? ""));
+function rangeOf(query, ...ends) {
+  const [from, to] = ends.map((name) => Date.parse(query.get(name) ?? ""));
   return from < to ? { from, to } : undefined;
 }
 
@@ -25,7 +27,8 @@ const sessionsIn = (from, to) => `/sessions?since=${iso(from)}&until=${iso(to)}`
 
 function address(window) {
   const range = chosen === undefined ? "" : `&since=${iso(chosen.from)}&until=${iso(chosen.to)}`;
-  history.replaceState(null, "", `/faults?window=${window}${range}`);
+  const compared = other === undefined ? "" : `&other_since=${iso(other.from)}&other_until=${iso(other.to)}`;
+  history.replaceState(null, "", `/faults?window=${window}${range}${compared}`);
 }
 
 /** A range was chosen on the chart: how much was in it, how much before, and where the sessions are. */
@@ -39,6 +42,7 @@ function choose(from, to, bars) {
 function drawRange(bars, from, to) {
   const box = at("chosen");
   box.hidden = from === undefined;
+  drawComparison(bars, from === undefined);
   if (from === undefined) return;
   const sum = (list) => list.reduce((all, bar) => all + bar.sum, 0);
   const before = from - (to - from + 1);
@@ -53,8 +57,56 @@ function drawRange(bars, from, to) {
     " ",
     h("a", { href: sessionsIn(chosen.from, chosen.to) }, t("range-sessions")),
     " ",
+    keepButton(),
+    " ",
     clear,
   );
+}
+
+/** Keeps the chosen range to compare the next one with it, or lets it go. */
+function keepButton() {
+  const keep = () => {
+    other = other === undefined ? chosen : undefined;
+    address(stats.window);
+    draw();
+  };
+  return h("button", { type: "button", class: "plain small", id: "compare", on: { click: keep } }, t(other === undefined ? "compare-keep" : "compare-clear"));
+}
+
+/** The kinds of two ranges side by side: the chosen one, and the kept one or the one of the same length before. */
+function drawComparison(bars, isNone) {
+  const table = at("comparison");
+  const length = chosen === undefined ? 0 : chosen.to - chosen.from;
+  const before = other ?? (isNone ? undefined : { from: chosen.from - length, to: chosen.from });
+  const isKnown = before !== undefined && before.from >= Date.parse(bars[0]?.at ?? "");
+  table.hidden = isNone || !isKnown;
+  if (table.hidden) return;
+  const [earlier, now] = [countsIn(before), countsIn(chosen)];
+  const kinds = [...new Set([...earlier.keys(), ...now.keys()])].sort((one, two) => (now.get(two) ?? 0) - (now.get(one) ?? 0) || (earlier.get(two) ?? 0) - (earlier.get(one) ?? 0));
+  table.hidden = kinds.length === 0;
+  const head = (range) => h("th", { scope: "col", class: "number" }, h("a", { href: sessionsIn(range.from, range.to) }, t("range", { from: clock(range.from), to: clock(range.to) })));
+  const row = (kind) => {
+    const [was, is] = [earlier.get(kind) ?? 0, now.get(kind) ?? 0];
+    const change = is - was;
+    const sign = change > 0 ? "+" : change < 0 ? "−" : "±";
+    return h("tr", {}, h("th", { scope: "row" }, title(kind)), h("td", { class: "number" }, number(was)), h("td", { class: "number" }, number(is)), h("td", { class: "number" }, `${sign}${number(Math.abs(change))}`));
+  };
+  refill(
+    table,
+    h("caption", { class: "unseen" }, t("compare")),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, t("kind")), head(before), head(chosen), h("th", { scope: "col", class: "number" }, t("compare-change")))),
+    h("tbody", {}, kinds.map(row)),
+  );
+}
+
+/** Faults by kind in the bars of a range. */
+function countsIn({ from, to }) {
+  const counts = new Map();
+  for (const { at: time, by_kind: byKind } of stats.buckets) {
+    if (Date.parse(time) < from || Date.parse(time) >= to) continue;
+    for (const [kind, n] of Object.entries(byKind)) counts.set(kind, (counts.get(kind) ?? 0) + n);
+  }
+  return counts;
 }
 
 /** The chart in numbers; a time leads to its sessions. */
@@ -75,7 +127,7 @@ function hitBy(column, name) {
 
 async function load() {
   const window = document.querySelector("input[name=window]:checked").value;
-  if (stats !== undefined && stats.window !== window) chosen = undefined;
+  if (stats !== undefined && stats.window !== window) chosen = other = undefined;
   address(window);
   try {
     stats = await api(`/api/stats?window=${window}`);
@@ -104,6 +156,7 @@ function draw() {
     figure("figure-given-up", number(notRecovered)),
     figure("figure-retries", tried === 0 ? "–" : `${Math.round((succeeded / tried) * 100)} %`),
     figure("figure-median", span(stats.recovery_ms.p50 ?? NaN)),
+    figure("figure-unanswered", t("n-of", { n: number(stats.steps_unanswered ?? 0), of: number(stats.steps) })),
   );
   const chart = overTime(at("over-time"), stats.buckets, stats.kinds, title, choose);
   values(chart);
@@ -118,6 +171,7 @@ function draw() {
   shares(at("by-model"), stats.by_model, (row) => row.model, (row) => hitBy("model", row.model));
   shares(at("by-stage"), stats.by_stage, (row) => row.stage, (row) => hitBy("stage", row.stage));
   shares(at("by-computer"), stats.by_computer, (row) => row.computer, (row) => hitBy("computer", row.computer));
+  shares(at("by-endpoint"), stats.by_endpoint, (row) => row.endpoint, (row) => hitBy("endpoint", row.endpoint));
   shares(at("by-tenant"), stats.by_tenant, (row) => row.tenant, (row) => hitBy("tenant", row.tenant));
   shares(at("by-user"), stats.by_user, (row) => row.user, (row) => hitBy("user", row.user));
   shares(at("unrecoverable"), stats.unrecoverable_by_session, (row) => `${row.session_id} · ${row.last_code} · ${ago(row.last_at)}`, (row) => `/sessions/${encodeURIComponent(row.session_id)}`);
@@ -128,10 +182,10 @@ function figure(name, value) {
 }
 
 function kinds() {
-  const head = ["kind", "category", "count", "figure-recovered", "figure-given-up", "occurrences"];
+  const head = ["kind", "category", "count", "figure-recovered", "figure-given-up", "figure-median", "occurrences"];
   refill(
     at("kinds"),
-    h("thead", {}, h("tr", {}, head.map((name, index) => h("th", { scope: "col", class: index >= 2 && index <= 4 ? "number" : undefined }, t(name))))),
+    h("thead", {}, h("tr", {}, head.map((name, index) => h("th", { scope: "col", class: index >= 2 && index <= 5 ? "number" : undefined }, t(name))))),
     h(
       "tbody",
       {},
@@ -142,6 +196,7 @@ function kinds() {
           h("td", {}, h("a", { href: explain(kind.code) }, title(kind.kind)), " ", h("a", { class: "code", href: explain(kind.code) }, kind.code)),
           h("td", { class: "faint" }, kind.category),
           [kind.count, kind.recovered, kind.not_recovered].map((n) => h("td", { class: "number" }, number(n))),
+          h("td", { class: "number" }, span(kind.recovery_p50_ms ?? NaN)),
           h("td", {}, h("a", { href: hitBy("code", kind.code) }, t("sessions-n", { n: number(kind.sessions) }))),
         ),
       ),

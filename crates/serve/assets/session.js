@@ -4,7 +4,6 @@ import { api, isGone, request, signedIn, socketAddress } from "./api.js";
 import { Client } from "./client/index.js";
 import { channelOf, faultOf } from "./fold.js";
 import { bundleOf } from "./bundle.js";
-import { copyButton } from "./copy.js";
 import { Socket } from "./event-socket.js";
 import { jsonView } from "./json-view.js";
 import { listen } from "./keys.js";
@@ -15,6 +14,7 @@ import { past } from "./past.js";
 import { faultRenderings } from "./fault-renderings.js";
 import { recordsOf } from "./record.js";
 import "./shell.js";
+import { traceView } from "./trace.js";
 
 const id = decodeURIComponent(location.pathname.split("/")[2] ?? "");
 const frames = [];
@@ -144,6 +144,8 @@ function pick(index) {
   if (index < 0 || index >= frames.length) return;
   picked = index;
   const frame = frames[index];
+  // A range takes no value above its end, and that is otherwise set with the next picture.
+  at("at").max = String(frames.length - 1);
   at("at").value = String(index);
   movePlayhead(index);
   list.mark(shown.indexOf(frame));
@@ -201,8 +203,7 @@ async function fill(body, name, frame) {
     const record = await recordAt(frame.seq);
     if (frames[picked] !== frame) return;
     if (record === undefined) return void refill(body, h("p", { class: "faint" }, t("record-none")));
-    const trace = /^0*$/.test(record.trace ?? "") ? undefined : h("p", { class: "marks" }, h("span", {}, t("trace")), h("a", { href: `/sessions?q=${encodeURIComponent(record.trace)}` }, h("code", {}, record.trace)), copyButton(() => record.trace));
-    refill(body, trace, jsonView(record));
+    refill(body, traceView(record.trace), jsonView(record));
   } catch (problem) {
     refill(body, h("p", { class: "refused" }, problem.message));
   }

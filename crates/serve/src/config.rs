@@ -14,8 +14,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    alerts::Alerts, auth::Auth, inbound::OnDisconnect, metrics::Metrics, nodes::Node,
+    alerts::Alerts,
+    auth::Auth,
+    inbound::OnDisconnect,
+    metrics::Metrics,
+    nodes::Node,
     signed_state::Keyring,
+    trace_lookup::{LogFiles, TraceViewer},
 };
 
 /// The configuration of a server. It is fixed once the server has started.
@@ -57,6 +62,10 @@ pub struct Config {
     pub workers: Option<Workers>,
     /// This server among others on the same journal; `None` if it is the only one.
     pub node: Option<Arc<Node>>,
+    /// Shows traces; `None` without a link to one.
+    pub trace_viewer: Option<TraceViewer>,
+    /// The files of the log, for the lines of a trace; `None` if the log is not written to files.
+    pub log_files: Option<LogFiles>,
 }
 
 /// A callback that returns the current counters of another component as JSON.
@@ -102,6 +111,8 @@ impl Config {
             hub: None,
             workers: None,
             node: None,
+            trace_viewer: None,
+            log_files: None,
         }
     }
 

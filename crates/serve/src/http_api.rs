@@ -10,6 +10,7 @@ mod openapi;
 mod sessions;
 mod stats;
 mod tools;
+mod traces;
 mod views;
 
 use std::sync::Arc;
@@ -76,6 +77,7 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
         .route("/api/chat/{id}/cancel", post(ui_stream::cancel))
         .route("/api/stats", get(stats::stats))
         .route("/api/nodes", get(nodes::nodes))
+        .route("/api/traces/{trace}", get(traces::trace))
         .route("/metrics", get(health::metrics))
         .fallback(nothing_here)
         .layer(middleware::from_fn_with_state(Arc::clone(server), guard::authenticated));

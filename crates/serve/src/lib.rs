@@ -41,6 +41,7 @@ mod sse;
 mod stats;
 mod sweep;
 pub mod texts;
+mod trace_lookup;
 mod ui_stream;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -68,6 +69,7 @@ pub use metrics::Metrics;
 pub use nodes::{LocalLiveness, Node, NodeCensus, NodeLoad, NodeView};
 pub use signed_state::Keyring;
 pub use stats::{ModelLoad, Report, Stats, Window};
+pub use trace_lookup::{LogFiles, TraceViewer};
 
 use crate::server::Server;
 

@@ -190,6 +190,7 @@ const TAIL: &str = r#"
 # A collector for OpenTelemetry traces (OTLP over HTTP).
 # [traces]
 # endpoint = "http://127.0.0.1:4318"
+# viewer = "https://tempo.example/trace/{trace}"
 
 # URL that alerts about critical, unrecoverable or frequent faults are posted to.
 # [alerts]

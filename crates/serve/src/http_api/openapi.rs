@@ -8,7 +8,7 @@ use utoipa::{
 
 use super::{
     fault_renderings::{self, FaultRenderings, OperatorRendering},
-    fork, frames, nodes, sessions, stats, tools,
+    fork, frames, nodes, sessions, stats, tools, traces,
     views::{CommandAccepted, QuestionView, SessionItem, SessionList, SessionOpened, SessionView},
 };
 use crate::{ag_ui, mcp, problem::Problem, sse, stats::Report, ui_stream};
@@ -44,6 +44,7 @@ pub fn openapi() -> String {
         sse::events,
         stats::stats,
         nodes::nodes,
+        traces::trace,
         tools::tools,
         ag_ui::run,
         ag_ui::join,

@@ -341,9 +341,9 @@ pub(super) struct SessionListQuery {
     trace: Option<String>,
     /// Only sessions that called this tool, by its full name.
     tool: Option<String>,
-    /// Only sessions that a fault hit, by a row of `/api/stats`: `code`, `tool`, `model`, `stage`, `computer`, `tenant` or
-    /// `user`, a colon, and its name. `since` and `until` then mean the times of the faults, of the last seven days; the
-    /// session that was hit last comes first. For operators only.
+    /// Only sessions that a fault hit, by a row of `/api/stats`: `code`, `tool`, `model`, `stage`, `computer`, `endpoint`,
+    /// `tenant` or `user`, a colon, and its name. `since` and `until` then mean the times of the faults, of the last seven
+    /// days; the session that was hit last comes first. For operators only.
     hit: Option<String>,
     /// Only sessions whose last event is at or after this time, RFC 3339.
     since: Option<String>,
@@ -443,7 +443,7 @@ fn time_of(text: &str) -> Result<Timestamp, Fault> {
     text.parse().map_err(|_| bad_query("since and until are times in RFC 3339"))
 }
 
-fn trace_of(text: &str) -> Result<Trace, Fault> {
+pub(super) fn trace_of(text: &str) -> Result<Trace, Fault> {
     text.parse().map_err(|_| bad_query("trace is not 32 hex digits"))
 }
 

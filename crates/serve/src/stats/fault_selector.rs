@@ -26,6 +26,7 @@ enum FaultColumn {
     Model,
     Stage,
     Computer,
+    Endpoint,
     Tenant,
     User,
 }
@@ -39,7 +40,8 @@ impl FromStr for FaultSelector {
             Some(Self { column: column.parse().ok()?, name: name.to_owned() })
         });
         selected.ok_or_else(|| {
-            let columns = "code, tool, model, stage, computer, tenant or user, a colon and a name";
+            let columns =
+                "code, tool, model, stage, computer, endpoint, tenant or user, a colon and a name";
             Fault::new(Kind::BadRequest, Operation::ServeRequest)
                 .with(Fact::Field, "hit")
                 .with(Fact::Expected, columns)
@@ -56,6 +58,7 @@ impl FaultSelector {
             FaultColumn::Model => entry.model.as_deref(),
             FaultColumn::Stage => entry.stage.map(Into::into),
             FaultColumn::Computer => entry.computer.as_deref(),
+            FaultColumn::Endpoint => entry.endpoint.as_deref(),
             FaultColumn::Tenant => entry.tenant.as_deref(),
             FaultColumn::User => entry.user.as_deref(),
         };

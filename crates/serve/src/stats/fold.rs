@@ -92,6 +92,8 @@ struct OpenTurn {
     tenant: Option<Name>,
     user: Option<Name>,
     model: Option<Name>,
+    /// The running step's request has no answer yet.
+    is_unanswered: bool,
     /// The faults of the turn, by their number.
     faults: BTreeMap<u64, FaultEntry>,
     path: Vec<Kind>,
@@ -99,13 +101,15 @@ struct OpenTurn {
 
 /// Passes what the tally finds to the ledger.
 struct LedgerObserver<'a> {
+    /// The time of the record.
+    at: Timestamp,
     turn: &'a mut OpenTurn,
     ledger: &'a mut StatsLedger,
 }
 
 impl TallyObserver for LedgerObserver<'_> {
     fn raised(&mut self, number: u64, at: Timestamp, fault: &Fault, scope: &Scope) {
-        let Self { turn, ledger } = self;
+        let Self { turn, ledger, .. } = self;
         let seen = turn.entry(at, fault, scope, ledger);
         ledger.record_fault(&seen, fault);
         if turn.path.last() != Some(&seen.kind) && turn.path.len() < PATH_KINDS {
@@ -121,6 +125,9 @@ impl TallyObserver for LedgerObserver<'_> {
     fn resolved(&mut self, number: u64, resolution: FaultResolution) {
         if let Some(entry) = self.turn.faults.get_mut(&number) {
             entry.resolution = Some(resolution);
+            let elapsed = self.at.since(entry.at).as_millis();
+            entry.recovery_ms = (resolution == FaultResolution::Recovered)
+                .then(|| u64::try_from(elapsed).unwrap_or(u64::MAX));
         }
     }
 
@@ -147,6 +154,7 @@ impl SessionCounters {
                 tenant: None,
                 user: None,
                 model: None,
+                is_unanswered: false,
                 faults: BTreeMap::new(),
                 path: Vec::new(),
             },
@@ -205,7 +213,7 @@ impl SessionCounters {
             self.turn.close(ledger);
             ledger.turn_began(at);
         }
-        let mut observer = LedgerObserver { turn: &mut self.turn, ledger };
+        let mut observer = LedgerObserver { at, turn: &mut self.turn, ledger };
         self.tally.apply(event, at, &mut observer);
         let context = self.fold.turn();
         if let Some(activity) = self.fold.apply(event, at, record.turn) {
@@ -235,6 +243,9 @@ impl OpenTurn {
             }
             Activity::StepStarted { model, .. } => {
                 let model = ledger.model(model);
+                // The request before it failed.
+                self.settle_request(at, ledger);
+                self.is_unanswered = true;
                 ledger.step(at, &model);
                 self.model = Some(model);
             }
@@ -246,6 +257,7 @@ impl OpenTurn {
                 }
             }
             Activity::Answered { usage, .. } => {
+                self.is_unanswered = false;
                 if let Some(model) = self.model.clone() {
                     ledger.usage(at, &model, usage);
                 }
@@ -294,9 +306,11 @@ impl OpenTurn {
             model: self.model.clone(),
             stage: scope.stage.or(self.stage),
             computer,
+            endpoint: fault.address().map(|address| ledger.endpoint(address)),
             tenant: self.tenant.clone(),
             user: self.user.clone(),
             resolution: None,
+            recovery_ms: None,
         }
     }
 
@@ -307,6 +321,7 @@ impl OpenTurn {
         took: Option<Duration>,
         ledger: &mut StatsLedger,
     ) {
+        self.settle_request(at, ledger);
         if let Some(took) = took {
             ledger.turn_ended(stop, took);
         }
@@ -315,6 +330,13 @@ impl OpenTurn {
             ledger.path(at, FaultPath { kinds, end: stop });
         }
         self.close(ledger);
+    }
+
+    /// Counts the running step's request if it ended without an answer.
+    fn settle_request(&mut self, at: Timestamp, ledger: &mut StatsLedger) {
+        if std::mem::take(&mut self.is_unanswered) {
+            ledger.unanswered(at);
+        }
     }
 
     /// Stores the faults of the finished turn.

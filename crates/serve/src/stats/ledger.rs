@@ -45,11 +45,15 @@ pub(super) struct FaultEntry {
     pub(super) model: Option<Name>,
     pub(super) stage: Option<Stage>,
     pub(super) computer: Option<Name>,
+    /// The address of the service that failed.
+    pub(super) endpoint: Option<Name>,
     /// The tenant and the user of the session.
     pub(super) tenant: Option<Name>,
     pub(super) user: Option<Name>,
     /// `None` if the turn goes on, or went on, without the operation.
     pub(super) resolution: Option<FaultResolution>,
+    /// Milliseconds from the fault to its recovery, if it recovered.
+    pub(super) recovery_ms: Option<u64>,
 }
 
 /// The kinds of a turn's faults in order, and the turn's end.
@@ -71,6 +75,8 @@ pub(super) struct Minute {
     pub(super) succeeded: u64,
     pub(super) failed: u64,
     pub(super) turns: u64,
+    /// Model requests that ended without an answer.
+    pub(super) unanswered: u64,
     pub(super) steps: BTreeMap<Name, u64>,
     pub(super) calls: BTreeMap<Name, u64>,
     /// Tokens by model, as the services report them.
@@ -102,6 +108,7 @@ pub(super) struct StatsLedger {
     tools: Names,
     models: Names,
     computers: Names,
+    endpoints: Names,
     tenants: Names,
     users: Names,
 }
@@ -140,6 +147,10 @@ impl StatsLedger {
 
     pub(super) fn computer(&mut self, name: &str) -> Name {
         self.computers.get(name)
+    }
+
+    pub(super) fn endpoint(&mut self, name: &str) -> Name {
+        self.endpoints.get(name)
     }
 
     pub(super) fn tenant(&mut self, name: &str) -> Name {
@@ -189,6 +200,11 @@ impl StatsLedger {
         let minute = self.at(at);
         *(if has_succeeded { &mut minute.succeeded } else { &mut minute.failed }) += 1;
         self.with_recorder(|recorder| recorder.retried(has_succeeded));
+    }
+
+    /// Counts a model request that ended without an answer.
+    pub(super) fn unanswered(&mut self, at: Timestamp) {
+        self.at(at).unanswered += 1;
     }
 
     pub(super) fn turn_began(&mut self, at: Timestamp) {
@@ -324,9 +340,11 @@ mod tests {
             model: None,
             stage: None,
             computer: None,
+            endpoint: None,
             tenant: None,
             user: None,
             resolution: None,
+            recovery_ms: None,
         }
     }
 

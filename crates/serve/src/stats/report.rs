@@ -16,8 +16,8 @@ use serde_json::Value;
 use self::{
     recovery::Recovery,
     tables::{
-        ComputerCount, KindCount, ModelCount, PathCount, SessionCount, StageCount, TenantCount,
-        ToolCount, UserCount,
+        ComputerCount, EndpointCount, KindCount, ModelCount, PathCount, SessionCount, StageCount,
+        TenantCount, ToolCount, UserCount,
     },
     usage::UsageTotals,
 };
@@ -91,7 +91,7 @@ impl Window {
 }
 
 /// Fault statistics over a window: counts, retries and recoveries of all sessions. `paths` and the tables by tool,
-/// model, stage, computer, tenant, user and session have at most 50 rows each.
+/// model, stage, computer, endpoint, tenant, user and session have at most 50 rows each.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[schema(as = Stats)]
 pub struct Report {
@@ -113,6 +113,8 @@ pub struct Report {
     turns: u64,
     /// Number of model requests, retries included.
     steps: u64,
+    /// Number of model requests that ended without an answer: they failed, or their attempt was abandoned.
+    steps_unanswered: u64,
     /// Number of tool calls that ended, including those refused before they ran.
     calls: u64,
     /// Number of faults in the window.
@@ -135,6 +137,8 @@ pub struct Report {
     by_stage: Vec<StageCount>,
     /// Faults by remote computer, the most frequent first.
     by_computer: Vec<ComputerCount>,
+    /// Faults by the address of the service that failed, the most frequent first.
+    by_endpoint: Vec<EndpointCount>,
     /// Faults by tenant, the most frequent first.
     by_tenant: Vec<TenantCount>,
     /// Faults by user, the most frequent first.
@@ -204,9 +208,10 @@ impl Report {
         let closed = minutes.iter().flat_map(|minute| &minute.faults);
         let seen: Vec<&FaultEntry> = closed.chain(open).filter(|seen| seen.at >= since).collect();
         let (mut calls, mut steps) = (BTreeMap::new(), BTreeMap::new());
-        let (mut retries, mut turns) = (Retries::default(), 0);
+        let (mut retries, mut turns, mut steps_unanswered) = (Retries::default(), 0, 0);
         for minute in &minutes {
             turns += minute.turns;
+            steps_unanswered += minute.unanswered;
             add_all(&mut calls, &minute.calls);
             add_all(&mut steps, &minute.steps);
             retries.attempts += minute.retries;
@@ -224,6 +229,7 @@ impl Report {
             counted_since: ledger.cut_at.filter(|at| *at > since).map(|at| at.to_string()),
             turns,
             steps: steps.values().sum(),
+            steps_unanswered,
             calls: calls.values().sum(),
             faults: seen.len() as u64,
             buckets: buckets(&seen, since, window, now),
@@ -235,6 +241,7 @@ impl Report {
             by_model: tables::by_model(&seen, &steps),
             by_stage: tables::by_stage(&seen),
             by_computer: tables::by_computer(&seen),
+            by_endpoint: tables::by_endpoint(&seen),
             by_tenant: tables::by_tenant(&seen),
             by_user: tables::by_user(&seen),
             usage: UsageTotals::new(&minutes, &ledger.currency),

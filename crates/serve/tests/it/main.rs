@@ -25,6 +25,7 @@ mod mcp_peers;
 mod page;
 mod reconnect;
 mod stats;
+mod traces;
 mod workers;
 mod workers_hostile;
 mod written;

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// 2026-11-15T08:00:00Z, which is when these tests happen.
-const NOW: Timestamp = Timestamp::from_micros(1_794_729_600_000_000);
+pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_794_729_600_000_000);
 
 /// The same time until it is moved; waits are real.
 #[derive(Debug)]
@@ -235,7 +235,7 @@ async fn known(journal: &Arc<dyn Journal>) {
     }
 }
 
-async fn stage_on(journal: &Arc<dyn Journal>) -> Fixture {
+pub(crate) async fn stage_on(journal: &Arc<dyn Journal>) -> Fixture {
     let mut setup = Setup::new(Script::new().say("fine").forever()).on(journal);
     setup.world = stopped();
     setup.config.auth = Auth::open();
@@ -243,7 +243,7 @@ async fn stage_on(journal: &Arc<dyn Journal>) -> Fixture {
     setup.open_without_recovery().await
 }
 
-async fn stats(stage: &Fixture, window: &str) -> Value {
+pub(crate) async fn stats(stage: &Fixture, window: &str) -> Value {
     let (status, body) = get(stage, &format!("/api/stats?window={window}")).await;
     assert_eq!(status, 200, "{body}");
     body

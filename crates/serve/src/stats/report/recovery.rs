@@ -30,6 +30,13 @@ pub(crate) struct HistogramBucket {
     n: u64,
 }
 
+/// The smallest value that at least half of the values do not exceed.
+pub(super) fn median(millis: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut millis: Vec<u64> = millis.collect();
+    millis.sort_unstable();
+    millis.get(millis.len().div_ceil(2).max(1) - 1).copied()
+}
+
 impl Recovery {
     pub(super) fn new(mut millis: Vec<u64>) -> Self {
         millis.sort_unstable();
@@ -69,6 +76,8 @@ mod tests {
         );
         let one = Recovery::new(vec![7]);
         assert_eq!((one.p50, one.p99), (Some(7), Some(7)));
+        assert_eq!(median([9, 1, 5].into_iter()), Some(5));
+        assert_eq!((median([4, 2].into_iter()), median([].into_iter())), (Some(2), None));
         let none = Recovery::new(Vec::new());
         assert_eq!((none.p50, none.count), (None, 0));
     }

@@ -1,4 +1,5 @@
-//! Rows of the report's tables: faults by kind, sequence, tool, model, stage, computer, tenant, user and session.
+//! Rows of the report's tables: faults by kind, sequence, tool, model, stage, computer, endpoint, tenant, user and
+//! session.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -7,7 +8,7 @@ use serde::Serialize;
 
 use super::{
     super::ledger::{FaultEntry, FaultPath},
-    ROWS,
+    ROWS, recovery,
 };
 
 /// Faults by resolution. A fault that is neither recovered nor not recovered did not stop its turn.
@@ -41,6 +42,8 @@ pub(crate) struct KindCount {
     first_at: String,
     /// Time of the latest fault in the window, RFC 3339 in UTC.
     last_at: String,
+    /// Median time from such a fault to its recovery in milliseconds; null if none recovered.
+    recovery_p50_ms: Option<u64>,
     #[serde(flatten)]
     counts: Counts,
 }
@@ -90,6 +93,15 @@ pub(crate) struct StageCount {
 pub(crate) struct ComputerCount {
     /// Name of the computer, at most 80 characters; `other` stands for all names beyond the first 200.
     computer: String,
+    #[serde(flatten)]
+    counts: Counts,
+}
+
+/// The faults of one service's address.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct EndpointCount {
+    /// Host and port, at most 80 characters; `other` stands for all names beyond the first 200.
+    endpoint: String,
     #[serde(flatten)]
     counts: Counts,
 }
@@ -159,6 +171,7 @@ impl KindCount {
             sessions: seen.iter().map(|seen| seen.session).collect::<HashSet<_>>().len(),
             first_at: text(times().min()),
             last_at: text(times().max()),
+            recovery_p50_ms: recovery::median(seen.iter().filter_map(|seen| seen.recovery_ms)),
             counts,
         }
     }
@@ -193,6 +206,12 @@ pub(super) fn by_stage(seen: &[&FaultEntry]) -> Vec<StageCount> {
 pub(super) fn by_computer(seen: &[&FaultEntry]) -> Vec<ComputerCount> {
     table(seen, |seen| seen.computer.as_deref(), [])
         .map(|(computer, counts)| ComputerCount { computer: computer.to_owned(), counts })
+        .collect()
+}
+
+pub(super) fn by_endpoint(seen: &[&FaultEntry]) -> Vec<EndpointCount> {
+    table(seen, |seen| seen.endpoint.as_deref(), [])
+        .map(|(endpoint, counts)| EndpointCount { endpoint: endpoint.to_owned(), counts })
         .collect()
 }
 
