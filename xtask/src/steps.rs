@@ -214,10 +214,15 @@ pub(crate) static STEPS: &[Step] = &[
     },
     Step {
         name: "front-ends",
-        about: "the released clients of AG-UI and the AI SDK hold conversations with the real server",
+        about: "the released clients of AG-UI, CopilotKit and the AI SDK hold conversations with the real server",
         budget: Duration::from_secs(90),
         when: StepScope::Always,
-        needs: &[Need::Tool("node"), Need::Peer("web"), Need::Peer("front-ends")],
+        needs: &[
+            Need::Tool("node"),
+            Need::Peer("web"),
+            Need::Peer("front-ends"),
+            Need::Peer("copilotkit"),
+        ],
         inputs: PROGRAMS,
         run: clients::front_ends,
     },

@@ -21,6 +21,10 @@ use crate::{
     world::{SimClock, Tasks, world},
 };
 
+/// How long a killed process stays in the list of living servers, in virtual milliseconds.
+#[cfg(feature = "gateways")]
+const LISTED_MS: &[u64] = &[0, 0, 600, 1_500, 4_000];
+
 /// The processes, and the state that survives them.
 #[derive(Debug)]
 pub(crate) struct Machine {
@@ -39,9 +43,9 @@ pub(crate) struct Machine {
     served: bool,
     #[cfg(feature = "gateways")]
     has_workers: bool,
-    /// The names of running processes.
+    /// The processes that the others take for living servers.
     #[cfg(feature = "gateways")]
-    running: Arc<ProcessLiveness>,
+    listed: Arc<crate::workers_world::ServerList>,
     liveness: Option<Arc<ProcessLiveness>>,
     slots: Mutex<Vec<Slot>>,
 }
@@ -111,7 +115,7 @@ impl Machine {
             #[cfg(feature = "gateways")]
             has_workers: script.world == World::Workers,
             #[cfg(feature = "gateways")]
-            running: Arc::default(),
+            listed: Arc::default(),
             liveness: script.liveness.then(Arc::default),
             slots: Mutex::new(slots),
         }
@@ -185,12 +189,10 @@ impl Machine {
         holder: &str,
         (runtime, tasks): (&Runtime, &Arc<Tasks>),
     ) {
-        let (running, own) = (Arc::clone(&self.running), holder.to_owned());
-        running.0.lock().expect("nobody panics with it").insert(own.clone());
-        let others = move || {
-            let running = running.0.lock().expect("nobody panics with it");
-            running.iter().filter(|name| **name != own).cloned().collect()
-        };
+        let (listed, own, clock) =
+            (Arc::clone(&self.listed), holder.to_owned(), self.clock.clone());
+        listed.start(&own);
+        let others = move || listed.others(&own, clock.elapsed());
         let engine = Arc::new(runtime.clone());
         let holder = holder.to_owned();
         tasks.spawn(Box::pin(crate::workers_world::exchange(workers, holder, others, engine)));
@@ -206,7 +208,11 @@ impl Machine {
         let Some(process) = process else { return };
         process.tasks.kill();
         #[cfg(feature = "gateways")]
-        self.running.0.lock().expect("nobody panics with it").remove(&process.holder);
+        {
+            let mut dice = crate::world::chance(self.seed, &format!("listed {}", process.holder));
+            let stays = Duration::from_millis(*crate::script::pick(&mut dice, LISTED_MS));
+            self.listed.end(&process.holder, self.clock.elapsed() + stays);
+        }
         if let Some(living) = &self.liveness {
             living.0.lock().expect("nobody panics with it").remove(&process.holder);
         }

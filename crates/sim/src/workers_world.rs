@@ -3,6 +3,7 @@
 
 mod book;
 mod laws;
+mod listed;
 mod model;
 mod worker;
 
@@ -35,6 +36,7 @@ use crate::{
     world::chance,
 };
 use book::WorkerBook;
+pub(crate) use listed::ServerList;
 pub(crate) use model::WorkerModel;
 use worker::{WorkerHandle, start};
 

@@ -394,6 +394,23 @@ pub(super) static PEERS: &[Peer] = &[
         },
     },
     Peer {
+        name: "copilotkit",
+        about: "CopilotKit's core, as its pages use it, with the AG-UI client of its own",
+        kind: Kind::Npm(&["@copilotkit/core@1.75.0"]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "node",
+            args: &[
+                "--input-type=module",
+                "-e",
+                "import { CopilotKitCore, ProxiedCopilotRuntimeAgent } from '@copilotkit/core'; \
+                 console.log(typeof CopilotKitCore, typeof ProxiedCopilotRuntimeAgent)",
+            ],
+            stdin: "",
+            prints: "function function",
+        },
+    },
+    Peer {
         name: "claude-agent-acp",
         about: "the TypeScript adapter of the Claude CLI to ACP, with the Node it needs",
         // Without its own copy of the CLI (350 MB); it uses ours.

@@ -8,42 +8,32 @@ use budao_core::{
     event::{CommandId, Seq, SessionId, Stage, TurnNumber},
     message::{Block, text_of},
 };
-use budao_journal::{PageLimits, StoredRecord};
 use serde_json::{Value, json};
 
 use super::projector::{answer_id, message_id, outcome_text, result_id};
-use crate::{
-    front_end::{RunNote, run_of},
-    replay_scheduler::ReplayUsage,
-    server::Server,
-};
+use crate::front_end::{PagedReader, RunNote, run_of};
 
 /// The most messages of a snapshot; the newest are kept.
 const MESSAGES_MAX: usize = 2_000;
 /// The most bytes of a snapshot. The AG-UI client refuses events above 10 MB.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Records read at once.
-const PAGE: PageLimits = PageLimits { records: 1024, bytes: 256 * 1024 };
 
 /// Reads the conversation up to a position and encodes it.
 pub(super) async fn read(
-    server: &Server,
+    reader: &PagedReader<'_>,
     session: SessionId,
     until: Seq,
     lang: Lang,
 ) -> Result<String, Fault> {
     let mut conversation = Conversation::new(lang);
-    let info = server.journal.info(session).await?;
-    let mut at = info.map_or(0, |info| info.first_available.saturating_sub(1));
-    while at < until {
-        let _slot = server.replays.acquire(ReplayUsage::Light).await;
-        let page = server.journal.read(session, at, PAGE).await?;
-        let Some(last) = page.records.last().map(|last| last.seq) else { break };
-        for stored in page.records.iter().take_while(|stored| stored.seq <= until) {
-            conversation.apply(&StoredRecord::record(stored)?);
-        }
-        at = last;
-    }
+    let info = reader.server.journal.info(session).await?;
+    let from = info.map_or(0, |info| info.first_available.saturating_sub(1));
+    reader
+        .visit(session, (from, until), |stored| {
+            conversation.apply(&stored.record()?);
+            Ok(true)
+        })
+        .await?;
     Ok(conversation.encode())
 }
 

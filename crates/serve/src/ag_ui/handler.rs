@@ -15,9 +15,9 @@ use super::{input::RunInput, projector::AgUiProjector};
 use crate::{
     admission::AdmissionPermit,
     front_end::{
-        Prelude, RESUME, RunAction, RunNote, StreamCursor, StreamPlan, Submission, Thread,
-        cancel_thread, encode_uri, json_body, message_command, offer_tools, query_of, respond,
-        submit_run,
+        PagedReader, Prelude, RESUME, RunAction, RunNote, StreamCursor, StreamPlan, Submission,
+        Thread, cancel_thread, encode_uri, json_body, message_command, offer_tools, query_of,
+        respond, submit_run,
     },
     http_api::{Caller, fault_response},
     problem::Problem,
@@ -54,7 +54,7 @@ pub(crate) async fn run(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Response {
-    let response = begin(&server, &caller, request).await;
+    let response = begin(&server, &caller, request, "").await;
     response.unwrap_or_else(|fault| fault_response(&server, fault, &caller))
 }
 
@@ -87,7 +87,7 @@ pub(crate) async fn join(
         let permit = server.admission.admit(&caller.identity.tenant)?;
         let known = Thread::get(&server, &caller, &permit, &thread).await?;
         match query.after.take() {
-            None => join_thread(&server, &caller, permit, &thread, known).await,
+            None => join_thread(&server, &caller, permit, (&thread, ""), known).await,
             Some(after) => resume(&server, &caller, permit, (&thread, known), &after, query).await,
         }
     };
@@ -115,7 +115,13 @@ pub(crate) async fn cancel(
     }
 }
 
-async fn begin(server: &Arc<Server>, caller: &Caller, request: Request) -> Result<Response, Fault> {
+/// Begins or joins a run. `root` leads from the address of the request to the root of the server.
+pub(super) async fn begin(
+    server: &Arc<Server>,
+    caller: &Caller,
+    request: Request,
+    root: &str,
+) -> Result<Response, Fault> {
     let permit = server.admission.admit(&caller.identity.tenant)?;
     let input =
         RunInput::read(json_body(server, request, server.config.core.frame_bytes_hard).await?)?;
@@ -129,7 +135,7 @@ async fn begin(server: &Arc<Server>, caller: &Caller, request: Request) -> Resul
     let (actions, message) = input.news(&thread)?;
     offer_tools(server, caller, &thread, &input.tools).await?;
     if actions.is_empty() {
-        return join_thread(server, caller, permit, &input.thread_id, thread).await;
+        return join_thread(server, caller, permit, (id, root), thread).await;
     }
     let has_message = actions.iter().any(|action| matches!(action, RunAction::Message(_)));
     let actions = thread.complete(&input.run_id, actions)?;
@@ -140,31 +146,33 @@ async fn begin(server: &Arc<Server>, caller: &Caller, request: Request) -> Resul
     // The client has seen less, or this run before.
     let is_behind = at < head || (has_message && seen < thread.state.turns);
     let after = (at, usize::MAX);
-    let (plan, state) = StreamPlan::new(server, thread.session, after, Prelude::IfActive).await?;
+    let reader = PagedReader { server, permit: &permit };
+    let (plan, state) = StreamPlan::new(&reader, &thread, after, Prelude::IfActive).await?;
     let projector =
         AgUiProjector::new(&input.thread_id, &state, plan.from, language(caller, &thread))
             .until(own)
             .with_snapshot(is_behind);
     let run = has_message.then_some(input.run_id.as_str());
-    let resume = resume_address(&input.thread_id, run);
+    let resume = resume_address(root, &input.thread_id, run);
     respond(server, caller, permit, &thread, plan, Box::new(projector), vec![(RESUME, resume)])
 }
 
 /// Sends the conversation so far, and the running answer if there is one.
-async fn join_thread(
+pub(super) async fn join_thread(
     server: &Arc<Server>,
     caller: &Caller,
     permit: AdmissionPermit,
-    id: &str,
+    (id, root): (&str, &str),
     thread: Thread,
 ) -> Result<Response, Fault> {
     let after = (thread.state.head, usize::MAX);
     let starts_soon = thread.state.turn.is_none() && !thread.is_idle();
     let prelude = if starts_soon { Prelude::IfActive } else { Prelude::Always };
-    let (plan, state) = StreamPlan::new(server, thread.session, after, prelude).await?;
+    let reader = PagedReader { server, permit: &permit };
+    let (plan, state) = StreamPlan::new(&reader, &thread, after, prelude).await?;
     let projector = AgUiProjector::new(id, &state, plan.from, language(caller, &thread))
         .with_snapshot(starts_soon);
-    let resume = vec![(RESUME, resume_address(id, None))];
+    let resume = vec![(RESUME, resume_address(root, id, None))];
     respond(server, caller, permit, &thread, plan, Box::new(projector), resume)
 }
 
@@ -179,19 +187,20 @@ async fn resume(
 ) -> Result<Response, Fault> {
     let cursor = StreamCursor::of(&thread, "Last-Event-ID", after)?;
     let after = (cursor.seq, cursor.index);
-    let (plan, state) = StreamPlan::new(server, thread.session, after, Prelude::Nothing).await?;
+    let reader = PagedReader { server, permit: &permit };
+    let (plan, state) = StreamPlan::new(&reader, &thread, after, Prelude::Nothing).await?;
     if thread.is_idle() && plan.from == cursor.seq && state.turns == thread.state.turns {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let own = query.run.as_deref().map(message_command);
     let projector = AgUiProjector::new(id, &state, plan.from, language(caller, &thread)).until(own);
-    let resume = resume_address(id, query.run.as_deref());
+    let resume = resume_address("", id, query.run.as_deref());
     respond(server, caller, permit, &thread, plan, Box::new(projector), vec![(RESUME, resume)])
 }
 
 /// The address at which a stream continues. A run without a message ends with the turn that it continues.
-fn resume_address(thread: &str, run: Option<&str>) -> String {
-    let address = format!("ag-ui/{}", encode_uri(thread));
+fn resume_address(root: &str, thread: &str, run: Option<&str>) -> String {
+    let address = format!("{root}ag-ui/{}", encode_uri(thread));
     match run {
         Some(run) => format!("{address}?run={}", encode_uri(run)),
         None => address,

@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 
 use super::conversation;
 use crate::{
-    front_end::{EventSink, Notices, Prelude, Projection, RunNote, TurnCalls, run_of},
-    server::Server,
+    connection::Connection,
+    front_end::{EventSink, Notices, PagedReader, Prelude, Projection, RunNote, TurnCalls, run_of},
 };
 
 /// The id of the message of an attempt at a step. The first attempt has the plain one.
@@ -507,12 +507,15 @@ impl Projection for AgUiProjector {
 
     fn snapshot(
         &self,
-        server: Arc<Server>,
+        connection: Arc<Connection>,
         session: SessionId,
         until: Seq,
     ) -> BoxFuture<'static, Result<String, Fault>> {
         let lang = self.notices.language();
-        Box::pin(async move { conversation::read(&server, session, until, lang).await })
+        Box::pin(async move {
+            let reader = PagedReader { server: &connection.server, permit: &connection.permit };
+            conversation::read(&reader, session, until, lang).await
+        })
     }
 }
 

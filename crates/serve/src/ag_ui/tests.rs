@@ -135,3 +135,17 @@ fn a_client_that_joins_anywhere_has_the_conversation_of_one_that_was_there() {
         }
     }
 }
+
+#[test]
+fn an_event_costs_a_few_microseconds() {
+    generated::check_cost("AG-UI", |records| {
+        let mut projector = AgUiProjector::new("thread", &Session::default(), 0, Lang::En);
+        let mut events = 0;
+        for record in records {
+            let mut sink = EventSink::default();
+            projector.project(record, &mut sink);
+            events += sink.into_json(String::new).len();
+        }
+        events
+    });
+}

@@ -1,6 +1,8 @@
 //! Generated sessions for the tests of both projections: valid records of turns with text, thoughts, abandoned answers, calls,
 //! questions, tools of the front end, faults and every end, from a seed.
 
+use std::time::{Duration, Instant};
+
 use budao_core::{
     Event, Fault, Kind, Record, Timestamp,
     event::{
@@ -302,4 +304,27 @@ pub(crate) fn run_client(program: &str, input: &str) -> Option<String> {
     writing.join().unwrap().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     Some(String::from_utf8(output.stdout).unwrap())
+}
+
+/// The most a projection may cost for each event: 3 µs in a release build, and twenty times that without optimisation.
+const EVENT_COST: Duration = Duration::from_micros(if cfg!(debug_assertions) { 60 } else { 3 });
+/// A projection is measured so often; the shortest time counts, because other work only adds to it.
+const ROUNDS: usize = 5;
+
+/// Measures and prints what `project` costs for each event. It projects the records of one session and returns the number of
+/// events.
+///
+/// # Panics
+/// When an event costs more than [`EVENT_COST`].
+pub(crate) fn check_cost(name: &str, project: impl Fn(&[Record]) -> usize) {
+    let sessions: Vec<Session> = (0..300).map(Session::new).collect();
+    let rounds = (0..ROUNDS).map(|_| {
+        let began = Instant::now();
+        let events: usize = sessions.iter().map(|session| project(&session.records)).sum();
+        (began.elapsed(), events)
+    });
+    let (took, events) = rounds.min().unwrap();
+    let each = took / u32::try_from(events).unwrap();
+    eprintln!("{name}: {events} events, {each:?} each");
+    assert!(each <= EVENT_COST, "{name}: {each:?} for an event");
 }

@@ -16,11 +16,10 @@ use budao_core::{
     fault::Operation,
     session::Session,
 };
-use budao_journal::fold_at;
 use futures::{future::BoxFuture, stream};
 use http::{HeaderName, HeaderValue, header};
 
-use super::Thread;
+use super::{PagedReader, Thread};
 use crate::{
     admission::AdmissionPermit,
     connection::Connection,
@@ -106,7 +105,7 @@ pub(crate) trait Projection: Send {
     /// The event with the conversation up to a position.
     fn snapshot(
         &self,
-        server: Arc<Server>,
+        connection: Arc<Connection>,
         session: SessionId,
         until: Seq,
     ) -> BoxFuture<'static, Result<String, Fault>>;
@@ -133,28 +132,26 @@ impl StreamPlan {
     /// A plan for the events after a position, and the state at which the projection begins: before the turn that runs
     /// at that position.
     pub(crate) async fn new(
-        server: &Server,
-        session: SessionId,
+        reader: &PagedReader<'_>,
+        thread: &Thread,
         after: (Seq, usize),
         prelude: Prelude,
     ) -> Result<(Self, Session), Fault> {
-        let journal = &*server.journal;
-        let state = fold_at(journal, session, after.0).await?;
+        let state = reader.fold_at(thread, after.0).await?;
         // The record of the cursor itself may have events left, and it may have ended its turn.
         let turn = state.turn.as_ref().map(|turn| turn.began);
         let ended = match (turn, after.1) {
             (None, index) if index < usize::MAX && after.0 > 0 => {
-                let before = fold_at(journal, session, after.0 - 1).await?;
+                let before = reader.fold_at(thread, after.0 - 1).await?;
                 Some(before.turn.map_or(after.0, |turn| turn.began))
             }
             _ => None,
         };
         let began = turn.or(ended);
         let from = began.map_or(after.0, |began| began.saturating_sub(1).min(after.0));
-        let state = match from {
-            0 => Session::default(),
-            from if from == after.0 => state,
-            from => fold_at(journal, session, from).await?,
+        let state = match from == after.0 {
+            true => state,
+            false => reader.fold_at(thread, from).await?,
         };
         Ok((Self { from, after, prelude, skip: 0 }, state))
     }
@@ -314,9 +311,9 @@ impl RunStream {
                 let json = match event {
                     StreamEvent::Plain(json) | StreamEvent::End(json) => json,
                     StreamEvent::Snapshot => {
-                        let server = Arc::clone(&self.connection.0.server);
+                        let connection = Arc::clone(&self.connection.0);
                         let until = seq.unwrap_or(self.last);
-                        let reading = self.projection.snapshot(server, session, until);
+                        let reading = self.projection.snapshot(connection, session, until);
                         reading.await?
                     }
                 };

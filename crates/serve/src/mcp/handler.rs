@@ -26,8 +26,8 @@ use super::{
 use crate::{
     admission::AdmissionPermit,
     front_end::{
-        RunAction, RunNote, StreamCursor, Submission, Thread, json_body, message_command,
-        submit_run, violated,
+        PagedReader, RunAction, RunNote, StreamCursor, Submission, Thread, json_body,
+        message_command, submit_run, violated,
     },
     http_api::{Caller, fault_response},
     problem::Problem,
@@ -226,7 +226,8 @@ impl RunHandle {
             .ok_or_else(|| violated("run", "a run that `ask` returned", id))?;
         let thread = Thread::load(server, caller, &permit, cursor.session).await?;
         let cursor = StreamCursor::of(&thread, "run", id)?;
-        let own = own_message(&*server.journal, cursor.session, cursor.seq).await?;
+        let reader = PagedReader { server, permit: &permit };
+        let own = own_message(&reader, cursor.session, cursor.seq).await?;
         let own = own.ok_or_else(unknown)?;
         Ok(Self { id: id.to_owned(), thread, cursor, own, permit })
     }

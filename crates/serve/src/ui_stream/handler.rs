@@ -12,7 +12,6 @@ use budao_core::{
     event::{CommandId, Seq, SessionId},
     fault::{Fact, Operation},
 };
-use budao_journal::{PageLimits, Reader};
 use http::{HeaderMap, HeaderName, StatusCode};
 use serde::Deserialize;
 
@@ -23,9 +22,9 @@ use super::{
 use crate::{
     admission::AdmissionPermit,
     front_end::{
-        EventSink, Prelude, Projection as _, RESUME, RunAction, RunNote, StreamCursor, StreamPlan,
-        Thread, cancel_thread, json_body, message_command, offer_tools, query_of, respond,
-        submit_run, violated,
+        EventSink, PagedReader, Prelude, Projection as _, RESUME, RunAction, RunNote, StreamCursor,
+        StreamPlan, Thread, cancel_thread, json_body, message_command, offer_tools, query_of,
+        respond, submit_run, violated,
     },
     http_api::{Caller, fault_response},
     problem::Problem,
@@ -38,8 +37,6 @@ const STREAM_VERSION: HeaderName = HeaderName::from_static("x-vercel-ai-ui-messa
 const RUN_ID: HeaderName = HeaderName::from_static("x-workflow-run-id");
 /// The index of the last chunk, for a negative `startIndex`.
 const TAIL_INDEX: HeaderName = HeaderName::from_static("x-workflow-stream-tail-index");
-/// Records read at once.
-const PAGE: PageLimits = PageLimits { records: 1024, bytes: 256 * 1024 };
 
 /// The version of the stream.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
@@ -196,7 +193,8 @@ async fn resume_run(
     let run =
         StreamCursor::of(&thread, "id", &format!("{}.{}.{}", run.session, run.epoch, run.seq))?;
     let last = last.map(|last| StreamCursor::of(&thread, "Last-Event-ID", last)).transpose()?;
-    let own = own_message(&*server.journal, run.session, run.seq).await?;
+    let reader = PagedReader { server, permit: &permit };
+    let own = own_message(&reader, run.session, run.seq).await?;
     let run = Run { ui: version(query.ui)?, at: run.seq, own };
     stream(server, caller, permit, &thread, run, last, query.start_index).await
 }
@@ -214,7 +212,7 @@ async fn resume_chat(
         (Some(turn), _) => Some(turn.began.saturating_sub(1)),
         (None, false) => Some(thread.state.head),
         (None, true) if query.start_index.is_some() => {
-            last_turn(&*server.journal, thread.session).await?
+            PagedReader { server, permit: &permit }.last_turn(&thread).await?
         }
         (None, true) => None,
     };
@@ -225,33 +223,16 @@ async fn resume_chat(
 
 /// The message of the run that begins after this position.
 pub(crate) async fn own_message(
-    journal: &dyn Reader,
+    reader: &PagedReader<'_>,
     session: SessionId,
     at: Seq,
 ) -> Result<Option<CommandId>, Fault> {
-    let page = journal.read(session, at, PageLimits { records: 1, bytes: 1 }).await?;
+    let page = reader.page(session, at, 1).await?;
     let Some(stored) = page.records.first().filter(|_| page.gap.is_none()) else { return Ok(None) };
     let Event::Annotated { topic, data } = stored.event()? else { return Ok(None) };
     let note = RunNote::read(&topic, &data)
         .filter(|note| note.message.is_some() || note.run.starts_with("retry-"));
     Ok(note.map(|note| message_command(&note.run)))
-}
-
-/// The position before the last turn.
-async fn last_turn(journal: &dyn Reader, session: SessionId) -> Result<Option<Seq>, Fault> {
-    let info = journal.info(session).await?;
-    let mut at = info.map_or(0, |info| info.first_available.saturating_sub(1));
-    let mut began = None;
-    loop {
-        let page = journal.read(session, at, PAGE).await?;
-        let Some(last) = page.records.last() else { return Ok(began) };
-        at = last.seq;
-        for stored in &page.records {
-            if let Event::TurnStarted { .. } = *stored.shared_event()? {
-                began = Some(stored.seq.saturating_sub(1));
-            }
-        }
-    }
 }
 
 async fn stream(
@@ -264,8 +245,8 @@ async fn stream(
     start_index: Option<i64>,
 ) -> Result<Response, Fault> {
     let start = (run.at, usize::MAX);
-    let (mut plan, state) =
-        StreamPlan::new(server, thread.session, start, Prelude::Nothing).await?;
+    let reader = PagedReader { server, permit: &permit };
+    let (mut plan, state) = StreamPlan::new(&reader, thread, start, Prelude::Nothing).await?;
     let lang = caller.accepted_lang.unwrap_or(thread.meta.language);
     let projector = UiProjector::new(run.ui, &state, plan.from, lang).only(run.own);
     let name = format!("{}.{}.{}", thread.session, thread.epoch, run.at);
@@ -278,7 +259,7 @@ async fn stream(
         plan.after = plan.after.max((last.seq, last.index));
     }
     if let Some(index) = start_index.filter(|index| *index != 0) {
-        let counted = count(&*server.journal, thread, projector.clone(), plan).await?;
+        let counted = count(&reader, thread, projector.clone(), plan).await?;
         plan.skip = counted.skip(index)?;
         let tail = i64::try_from(counted.chunks).unwrap_or(i64::MAX) - 1;
         headers.push((TAIL_INDEX, tail.to_string()));
@@ -310,21 +291,15 @@ impl ChunkCount {
 }
 
 async fn count(
-    journal: &dyn Reader,
+    reader: &PagedReader<'_>,
     thread: &Thread,
     mut projector: UiProjector,
     plan: StreamPlan,
 ) -> Result<ChunkCount, Fault> {
     let mut count = ChunkCount { chunks: 0, is_over: false };
-    let mut at = plan.from;
-    while at < thread.state.head && !count.is_over {
-        let page = journal.read(thread.session, at, PAGE).await?;
-        let Some(last) = page.records.last() else { break };
-        at = last.seq;
-        for stored in &page.records {
-            if count.is_over {
-                break;
-            }
+    let range = (plan.from, thread.state.head);
+    reader
+        .visit(thread.session, range, |stored| {
             let mut sink = EventSink::default();
             projector.project(&stored.record()?, &mut sink);
             if stored.seq > plan.after.0 {
@@ -332,7 +307,8 @@ async fn count(
                 count.chunks += chunks;
                 count.is_over = is_over;
             }
-        }
-    }
+            Ok(!count.is_over)
+        })
+        .await?;
     Ok(count)
 }

@@ -15,8 +15,8 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::{
+    connection::Connection,
     front_end::{EventSink, Notices, Prelude, Projection, TurnCalls, WORKER},
-    server::Server,
     texts::translate,
 };
 
@@ -441,7 +441,7 @@ impl Projection for UiProjector {
 
     fn snapshot(
         &self,
-        _: Arc<Server>,
+        _: Arc<Connection>,
         _: SessionId,
         _: Seq,
     ) -> BoxFuture<'static, Result<String, Fault>> {

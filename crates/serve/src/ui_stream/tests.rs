@@ -109,3 +109,8 @@ fn every_turn_starts_and_finishes_and_the_end_says_so() {
         assert!(!open, "seed {seed}");
     }
 }
+
+#[test]
+fn an_event_costs_a_few_microseconds() {
+    generated::check_cost("UI message stream", |records| chunks_of(UiVersion::V7, records).len());
+}
