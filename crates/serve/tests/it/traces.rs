@@ -7,6 +7,7 @@ use budao_core::{
     message::Usage,
 };
 use budao_models::Script;
+use budao_scrub::Scrubber;
 use budao_serve::{Auth, LogFiles, TraceViewer};
 use serde_json::{Value, json};
 
@@ -22,8 +23,7 @@ const TRACE: &str = "8196dac9cd3f41f7178e1e1052a00640";
 async fn operators_get_the_link_and_the_log_lines_of_a_trace_and_others_get_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("budao.log");
-    let lines =
-        format!("first trace={TRACE} key=sk-ant-REDACTED-0123456789abcdefghij\nof another\n");
+    let lines = format!("first trace={TRACE} key=a-secret-of-this-server\nof another\n");
     std::fs::write(directory.path().join("budao.log.2026-11-18"), lines).unwrap();
     let stage = Setup::new(Script::new())
         .with(|config| {
@@ -33,6 +33,7 @@ async fn operators_get_the_link_and_the_log_lines_of_a_trace_and_others_get_noth
             let viewer = TraceViewer::new("https://tempo.example/trace/{trace}").unwrap();
             config.trace_viewer = Some(viewer);
             config.log_files = LogFiles::new(&log);
+            config.scrubber = Scrubber::with_secrets(["a-secret-of-this-server"]);
         })
         .open()
         .await;
@@ -49,7 +50,7 @@ async fn operators_get_the_link_and_the_log_lines_of_a_trace_and_others_get_noth
     let lines = found["lines"].as_array().unwrap();
     assert_eq!(lines.len(), 1, "{found}");
     let line = lines[0].as_str().unwrap();
-    assert!(line.starts_with("first trace=") && !line.contains("0123456789abcdefghij"), "{line}");
+    assert!(line.starts_with("first trace=") && !line.contains("a-secret-of"), "{line}");
     assert_eq!(ask(TRACE, "of-ann").await.0, 403);
     assert_eq!(ask("no-trace", "of-op").await.0, 400);
 }
