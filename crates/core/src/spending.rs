@@ -19,7 +19,7 @@ use crate::{
     message::Usage,
 };
 
-pub use ledger::{Ledger, LedgerAmount, LedgerScope, day_of};
+pub use ledger::{DayRaise, Ledger, LedgerAmount, LedgerScope, day_of};
 
 /// The topic of the annotations that record reservations and costs.
 pub const TOPIC: &str = "core.spending";
@@ -120,6 +120,21 @@ pub(crate) struct CapReached {
     estimate: u64,
 }
 
+/// How people raised a cap, in millionths or tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CapRaise {
+    /// The setting, without `models.spending.`.
+    pub(crate) setting: String,
+    /// The ledger of a cap of a day; absent for a cap of a turn or a session.
+    pub(crate) scope: Option<String>,
+    pub(crate) more: u64,
+}
+
+/// Whether the cap of this name is in tokens.
+fn is_of_tokens(setting: &str) -> bool {
+    setting.ends_with("_tokens")
+}
+
 /// Prices and caps. Without prices and caps, nothing is counted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -128,6 +143,9 @@ pub struct SpendingConfig {
     pub currency: String,
     /// What follows when a turn or a session reaches its cap.
     pub on_cap: OnCap,
+    /// What follows at a cap of a day, which all sessions share: those who answer the questions of one session raise it
+    /// for all.
+    pub on_day_cap: OnCap,
     /// The most that one turn may cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn: Option<Amount>,
@@ -164,6 +182,7 @@ impl Default for SpendingConfig {
         Self {
             currency: "USD".to_owned(),
             on_cap: OnCap::Fail,
+            on_day_cap: OnCap::Fail,
             turn: None,
             session: None,
             session_tokens: None,
@@ -326,28 +345,49 @@ impl SpendingConfig {
         })
     }
 
-    /// Reads how much more is allowed, and under which setting.
-    pub(crate) fn read_raise(&self, arguments: &Value) -> Result<(String, u64), Fault> {
-        let text = |key: &str| arguments[key].as_str().unwrap_or_default();
-        let setting = text("setting").trim_start_matches("models.spending.").to_owned();
-        let more = text("more");
-        let allowed = match setting.as_str() {
-            "session_tokens" => more.trim_end_matches("tokens").trim().parse().ok(),
-            _ => self.read_amount(more).ok(),
-        };
-        let allowed = allowed.filter(|more: &u64| *more > 0).ok_or_else(|| {
+    /// What people read who are asked to raise the cap of a day; `None` if the fault is about no such cap.
+    pub(crate) fn day_raise_arguments(&self, fault: &Fault) -> Option<Value> {
+        let text = |fact| fault.detail().text(fact);
+        let scope = text(Fact::CapScope)?;
+        let (setting, cap) = (text(Fact::ConfigKey)?, text(Fact::Cap)?);
+        let (spent, estimate) = (text(Fact::Spent)?, text(Fact::Estimate)?);
+        let name = setting.trim_start_matches("models.spending.");
+        let [most, used, next] =
+            [cap, spent, estimate].map(|it| self.read_shown(name, it).unwrap_or_default());
+        let missing = used.saturating_add(next).saturating_sub(most);
+        let more = self.shown_cap(name, most.max(missing));
+        Some(json!({
+            "setting": setting, "scope": scope, "cap": cap, "spent": spent, "estimate": estimate,
+            "more": more,
+        }))
+    }
+
+    /// Reads how much more is allowed. Of what people were asked, they may change only that.
+    pub(crate) fn read_raise(&self, asked: &Value, answer: &Value) -> Result<CapRaise, Fault> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let setting = text(&asked["setting"]).trim_start_matches("models.spending.").to_owned();
+        let more = self.read_shown(&setting, answer["more"].as_str().unwrap_or_default());
+        let more = more.filter(|more| *more > 0).ok_or_else(|| {
             Fault::new(Kind::ConstraintViolated, Operation::AnswerQuestion)
                 .with(Fact::Field, "more")
                 .with(Fact::Constraint, "an amount above 0 in the currency of the cap")
-                .with(Fact::ProvidedValue, FactValue::Json(arguments["more"].clone()))
+                .with(Fact::ProvidedValue, FactValue::Json(answer["more"].clone()))
         })?;
-        Ok((setting, allowed))
+        Ok(CapRaise { setting, scope: asked["scope"].as_str().map(str::to_owned), more })
+    }
+
+    /// Reads an amount as people read it, in millionths or tokens.
+    fn read_shown(&self, setting: &str, text: &str) -> Option<u64> {
+        match is_of_tokens(setting) {
+            true => text.trim_end_matches("tokens").trim().parse().ok(),
+            false => self.read_amount(text).ok(),
+        }
     }
 
     fn shown_cap(&self, setting: &str, amount: u64) -> String {
-        match setting {
-            "session_tokens" => format!("{amount} tokens"),
-            _ => self.shown(amount),
+        match is_of_tokens(setting) {
+            true => format!("{amount} tokens"),
+            false => self.shown(amount),
         }
     }
 
@@ -450,6 +490,9 @@ pub struct Spending {
     pub raised: LedgerAmount,
     /// What people added to the cap of the turn.
     pub turn_raised: u64,
+    /// What people of this session added to caps of the last day on which they did.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub day_raises: Vec<DayRaise>,
     /// The currency of the amounts; empty before the first one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub currency: String,
@@ -465,8 +508,9 @@ impl Spending {
     /// Starts a turn.
     pub(crate) fn begin_turn(&mut self) {
         let currency = std::mem::take(&mut self.currency);
+        let day_raises = std::mem::take(&mut self.day_raises);
         let (session, children, raised) = (self.session, self.children, self.raised);
-        *self = Self { session, children, raised, currency, ..Self::default() };
+        *self = Self { session, children, raised, day_raises, currency, ..Self::default() };
     }
 
     /// Applies an annotation of [`TOPIC`].
@@ -474,7 +518,12 @@ impl Spending {
         if let Some(reserved) = data["reserved"].as_u64() {
             self.reserved = reserved;
         }
-        if let Some(more) = data["raised"].as_u64() {
+        if let Some(raise) = data.get("day_raise") {
+            if let Ok(raise) = DayRaise::deserialize(raise) {
+                self.day_raises.retain(|earlier| earlier.day == raise.day);
+                self.day_raises.push(raise);
+            }
+        } else if let Some(more) = data["raised"].as_u64() {
             let sum = match data["setting"].as_str() {
                 Some("turn") => &mut self.turn_raised,
                 Some("session_tokens") => &mut self.raised.tokens,
@@ -519,6 +568,20 @@ pub(crate) fn cost(
 /// The annotation of a cap that a person raised.
 pub(crate) fn raise(setting: &str, more: u64, by: &str, currency: &str) -> Value {
     json!({"setting": setting, "raised": more, "by": by, "currency": currency})
+}
+
+/// The annotation of a cap of a day that a person raised; the next request takes it to the ledger.
+pub(crate) fn day_raise(
+    raise: &CapRaise,
+    question: String,
+    by: &str,
+    day: String,
+) -> Option<Value> {
+    let (cost, tokens) =
+        if is_of_tokens(&raise.setting) { (0, raise.more) } else { (raise.more, 0) };
+    let (scope, more) = (raise.scope.clone()?, LedgerAmount { cost, tokens });
+    let day_raise = DayRaise { question, scope, day, more, by: by.to_owned() };
+    Some(json!({"setting": raise.setting, "raised": raise.more, "by": by, "day_raise": day_raise}))
 }
 
 /// The annotation of what a child session spent at the prices of its own model, in millionths.

@@ -9,6 +9,7 @@ use budao_core::{
     gate::Requester,
     message::{Block, Message, ModelRequest, Piece, Role, Usage},
     session::{estimate_tokens, question},
+    spending::DayRaise,
     trace::{SpanId, Trace},
     turn::Input,
 };
@@ -44,6 +45,8 @@ pub(crate) struct LongHistory {
     /// The model that summarises.
     pub(crate) model: String,
     pub(crate) settings: Arc<Settings>,
+    /// What people of the session added to caps of a day.
+    pub(crate) day_raises: Vec<DayRaise>,
     pub(crate) trace: Trace,
     /// Waits for capacity, and not for a service in trouble: a summary by rule is available at once.
     pub(crate) requester: Requester,
@@ -139,8 +142,9 @@ async fn summarise(
     let permit = model::admit(work_context, long.attempt, &key, requester, &mut wait).await?;
     let shared = &work_context.shared;
     let estimate = estimate(&request);
+    let of_session = (&*long.settings, &long.day_raises[..]);
     let reservation =
-        ledger::reserve(work_context, (&long.model, &*model), &long.settings, estimate).await?;
+        ledger::reserve(work_context, (&long.model, &*model), of_session, estimate).await?;
     let written = read(&*model, request).await;
     if let Some(reservation) = reservation {
         let usage = written.as_ref().map(|(_, usage)| *usage).unwrap_or_default();

@@ -5,7 +5,7 @@ use budao_core::{
     event::{SessionId, Settings},
     fault::{Fact, Fault, Kind, Operation},
     message::Usage,
-    spending::{Ledger, LedgerAmount, LedgerScope, SpendingConfig, day_of},
+    spending::{DayRaise, Ledger, LedgerAmount, LedgerScope, SpendingConfig, day_of},
 };
 use budao_models::Model;
 
@@ -30,14 +30,15 @@ pub(crate) struct Reservation {
     model: String,
 }
 
-/// Adds the estimate of a request to its ledgers; `None` if nothing is counted.
+/// Adds the estimate of a request to its ledgers, after what people of the session allowed more; `None` if nothing is
+/// counted.
 ///
 /// # Errors
 /// `spending_cap_reached` if the request could exceed the cap of a scope, and faults of the journal under a cap.
 pub(crate) async fn reserve(
     work_context: &WorkContext,
     (name, model): (&str, &dyn Model),
-    settings: &Settings,
+    (settings, raises): (&Settings, &[DayRaise]),
     estimate: Usage,
 ) -> Result<Option<Reservation>, Fault> {
     let shared = &*work_context.shared;
@@ -57,6 +58,7 @@ pub(crate) async fn reserve(
     for scope in scopes {
         let estimate = reservation.estimate;
         let added = change(shared, &scope, &reservation.day, |ledger| {
+            ledger.apply_raises(&scope, raises);
             ledger.reserve(config, &scope, estimate)
         });
         match added.await {

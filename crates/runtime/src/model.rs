@@ -15,6 +15,7 @@ use budao_core::{
     limits::Limits,
     message::{Block, Message, ModelRequest, ModelStop, Piece, ResponseInfo, Usage, text_of},
     session::{Phase, Session},
+    spending::DayRaise,
     time::Timestamp,
     trace::{SpanId, Trace},
     turn::Input,
@@ -76,6 +77,8 @@ pub(crate) struct ModelAttempt {
     gate_wait: GateWait,
     /// The most tokens that the request is expected to use.
     estimate: Usage,
+    /// What people of the session added to caps of a day.
+    day_raises: Vec<DayRaise>,
     /// Whether the service began its answer.
     has_started: AtomicBool,
 }
@@ -115,6 +118,7 @@ impl ModelAttempt {
                 admission: tools.admission.take(),
             },
             estimate: session.estimate_request(),
+            day_raises: session.spending.day_raises.clone(),
             has_started: AtomicBool::new(false),
         }
     }
@@ -134,7 +138,8 @@ impl ModelAttempt {
         work_context: &WorkContext,
         model: &dyn Model,
     ) -> Result<Option<Reservation>, Fault> {
-        ledger::reserve(work_context, (&self.model, model), &self.settings, self.estimate).await
+        let of_session = (&*self.settings, &self.day_raises[..]);
+        ledger::reserve(work_context, (&self.model, model), of_session, self.estimate).await
     }
 
     /// Replaces the estimate by the cost. The estimate of an answer that broke off stays spent.

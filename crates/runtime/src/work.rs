@@ -248,6 +248,7 @@ fn compact_task(
         first_message: current.map_or(0, |turn| turn.first_message),
         model: session.model().to_owned(),
         settings: tools.settings(session),
+        day_raises: session.spending.day_raises.clone(),
         trace: session.trace(),
         requester: model::requester(&work_context, session, Willingness::WhileOpen),
     };

@@ -147,7 +147,28 @@ pub struct Ledger {
     /// Who raised the caps last; empty if nobody did.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub raised_by: String,
+    /// The questions by which people raised the caps, so that each counts once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub raised_in: Vec<String>,
 }
+
+/// What people of a session added to a cap of a day, as its records say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DayRaise {
+    /// The question: no other has this text, except its copy in a fork of the session.
+    pub question: String,
+    /// The name of the ledger.
+    pub scope: String,
+    /// The day, in UTC.
+    pub day: String,
+    /// What was added.
+    pub more: LedgerAmount,
+    /// Who allowed it.
+    pub by: String,
+}
+
+/// Upper bound of the questions that raise one ledger in a day.
+const RAISES_MAX: usize = 256;
 
 impl Ledger {
     /// Reads a ledger. One of another day, and one that cannot be read, counts as empty.
@@ -213,6 +234,23 @@ impl Ledger {
         self.raised = self.raised.plus(more);
         by.clone_into(&mut self.raised_by);
     }
+
+    /// Raises the caps as people of a session allowed it, each raise once. One of another day, of another scope or beyond
+    /// a bound is left out.
+    pub fn apply_raises(&mut self, scope: &LedgerScope, raises: &[DayRaise]) {
+        for raise in raises {
+            let is_known = self.raised_in.contains(&raise.question);
+            if is_known
+                || raise.day != self.day
+                || raise.scope != scope.name()
+                || self.raised_in.len() >= RAISES_MAX
+            {
+                continue;
+            }
+            self.raised_in.push(raise.question.clone());
+            self.raise(&raise.by, raise.more);
+        }
+    }
 }
 
 /// The day of a time, in UTC: `2026-11-18`.
@@ -269,6 +307,32 @@ mod tests {
         ledger.raise("ada", amount(0, 1));
         ledger.reserve(&caps, &LedgerScope::All, amount(0, 1)).unwrap();
         assert_eq!(ledger.raised_by, "ada");
+    }
+
+    #[test]
+    fn what_people_allow_counts_once_on_its_day_and_in_its_ledger() {
+        let raise = |question: &str, day: &str, scope: &str| DayRaise {
+            question: question.into(),
+            scope: scope.into(),
+            day: day.into(),
+            more: amount(5, 0),
+            by: "ada".into(),
+        };
+        let (today, scope) = ("2026-11-18", LedgerScope::Tenant("acme".into()));
+        let raises = [
+            raise("a", today, "tenant/acme"),
+            raise("b", "2026-11-17", "tenant/acme"),
+            raise("c", today, "all"),
+        ];
+        let mut ledger = Ledger::read(b"", today, "USD");
+        ledger.apply_raises(&scope, &raises);
+        let mut ledger = Ledger::read(&ledger.body(), today, "USD");
+        ledger.apply_raises(&scope, &raises);
+        assert_eq!((ledger.raised, ledger.raised_by.as_str()), (amount(5, 0), "ada"));
+        for index in 0..2 * RAISES_MAX {
+            ledger.apply_raises(&scope, &[raise(&index.to_string(), today, "tenant/acme")]);
+        }
+        assert_eq!(ledger.raised_in.len(), RAISES_MAX);
     }
 
     #[test]

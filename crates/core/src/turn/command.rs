@@ -206,7 +206,7 @@ impl Stepper<'_> {
         let raise = match (decision, open.tool == RAISE_CAP) {
             (Decision::Allow, true) => {
                 let arguments = edited.as_ref().unwrap_or(&open.arguments);
-                Some(self.env.limits.spending.read_raise(arguments)?)
+                Some(self.env.limits.spending.read_raise(&open.arguments, arguments)?)
             }
             _ => None,
         };
@@ -219,7 +219,7 @@ impl Stepper<'_> {
             arguments: edited.clone(),
         });
         if let Some(raise) = raise {
-            self.raise_cap(open.call, raise, &by);
+            self.raise_cap(open.call, &raise, &by);
             return Ok(());
         }
         match decision {

@@ -126,6 +126,10 @@ impl Stepper<'_> {
             false => self.release_reservation(),
         }
         self.abandon_partial();
+        if let Some(arguments) = self.day_cap_question(&fault) {
+            self.emit(Event::FaultRaised { fault, scope });
+            return self.ask_to_raise(arguments);
+        }
         let policy = &env.limits.retry;
         let kind = fault.kind();
         let (attempt, next_attempt) = self.attempts_in_round(of_step);

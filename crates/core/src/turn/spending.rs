@@ -1,11 +1,12 @@
 //! Reserves the estimate of each request before it is made, and records what it cost.
 
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{CallId, Event, Fault, Phase, QuestionId, Session, Stepper, Usage};
+use super::{CallId, Event, Fault, Kind, Phase, QuestionId, Session, Stepper, Usage};
 use crate::{
     event::{Origin, QuestionPurpose, Thinking},
-    spending::{self, CapReached, OnCap, RAISE_CAP},
+    spending::{self, CapRaise, CapReached, OnCap, RAISE_CAP, day_of},
     tool::{Outcome, Output},
 };
 
@@ -50,13 +51,28 @@ impl Stepper<'_> {
             Ok(reached) => reached,
             Err(fault) => return self.give_up(fault),
         };
-        let is_child =
-            matches!(self.session.origin, Some(Origin::Call { .. } | Origin::Stage { .. }));
-        let (turn, raises) = (self.turn().number, self.turn().raises);
-        if spending.on_cap == OnCap::Fail || raises.is_declined || is_child {
+        if !self.may_ask_to_raise(spending.on_cap) {
             return self.give_up(spending.cap_fault(reached));
         }
-        let arguments = spending.raise_arguments(reached);
+        self.ask_to_raise(spending.raise_arguments(reached));
+    }
+
+    /// What people are asked because a request failed at the cap of a day; `None` if nobody is asked.
+    pub(super) fn day_cap_question(&self, fault: &Fault) -> Option<Value> {
+        let spending = &self.env.limits.spending;
+        let is_asked =
+            fault.kind() == Kind::SpendingCapReached && self.may_ask_to_raise(spending.on_day_cap);
+        is_asked.then(|| spending.day_raise_arguments(fault)).flatten()
+    }
+
+    fn may_ask_to_raise(&self, on_cap: OnCap) -> bool {
+        let is_child =
+            matches!(self.session.origin, Some(Origin::Call { .. } | Origin::Stage { .. }));
+        on_cap == OnCap::Ask && !self.turn().raises.is_declined && !is_child
+    }
+
+    pub(super) fn ask_to_raise(&mut self, arguments: Value) {
+        let (turn, raises) = (self.turn().number, self.turn().raises);
         let id = format!("{RAISE_CAP}_{turn}_{}", raises.asked.saturating_add(1));
         self.emit(Event::QuestionAsked {
             question: QuestionId(format!("ask_{id}").into()),
@@ -73,8 +89,15 @@ impl Stepper<'_> {
     }
 
     /// Raises a cap as a person allowed it, and goes on with the turn.
-    pub(super) fn raise_cap(&mut self, call: CallId, (setting, more): (String, u64), by: &str) {
-        let data = spending::raise(&setting, more, by, &self.env.limits.spending.currency);
+    pub(super) fn raise_cap(&mut self, call: CallId, raise: &CapRaise, by: &str) {
+        let now = self.env.now;
+        // A fork has the same records, so the name of the question has nothing of the session.
+        let question = format!("{}/{call}/{now}", self.session.trace());
+        let of_day = spending::day_raise(raise, question, by, day_of(now));
+        let data = of_day.unwrap_or_else(|| {
+            let currency = &self.env.limits.spending.currency;
+            spending::raise(&raise.setting, raise.more, by, currency)
+        });
         self.emit(Event::Annotated { topic: spending::TOPIC.to_owned(), data: data.clone() });
         self.end_call(call, Outcome::Done(Output { data, note: None, cut: None }));
         self.after_calls();
@@ -139,7 +162,7 @@ impl Stepper<'_> {
 }
 
 /// Binds a decision to what people were shown.
-fn digest(arguments: &serde_json::Value) -> String {
+fn digest(arguments: &Value) -> String {
     let digest = Sha256::digest(format!("{RAISE_CAP}{arguments}"));
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
