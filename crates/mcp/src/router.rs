@@ -12,6 +12,7 @@ use std::{
 use budao_tools::CallContext;
 use rmcp::model::{ElicitResult, ElicitationAction, RequestId};
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::elicit;
 
@@ -39,6 +40,8 @@ pub(crate) struct RunningCall {
     pub(crate) context: CallContext,
     /// The questions so far. The lock makes the questions of a call wait for each other.
     asked: tokio::sync::Mutex<u32>,
+    /// Cancelled when the call has left the router.
+    has_left: CancellationToken,
 }
 
 /// Keeps a call in the router until it is dropped.
@@ -63,6 +66,7 @@ impl RouteGuard {
 impl Drop for RouteGuard {
     fn drop(&mut self) {
         self.router.lock().running.retain(|call| !Arc::ptr_eq(call, &self.call));
+        self.call.has_left.cancel();
     }
 }
 
@@ -70,7 +74,8 @@ impl CallRouter {
     /// Routes questions to a call until the guard is dropped.
     pub(crate) fn enter(self: &Arc<Self>, server: &Arc<str>, context: &CallContext) -> RouteGuard {
         let (server, context) = (Arc::clone(server), context.clone());
-        let call = Arc::new(RunningCall { server, context, asked: tokio::sync::Mutex::new(0) });
+        let (asked, has_left) = (tokio::sync::Mutex::new(0), CancellationToken::new());
+        let call = Arc::new(RunningCall { server, context, asked, has_left });
         self.lock().running.push(Arc::clone(&call));
         RouteGuard { router: Arc::clone(self), call }
     }
@@ -119,9 +124,16 @@ impl RunningCall {
         let place = asked.to_string();
         tokio::select! {
             biased;
-            () = self.context.cancel.cancelled() => ElicitResult::new(ElicitationAction::Cancel),
+            () = self.cancelled() => ElicitResult::new(ElicitationAction::Cancel),
             answer = elicit::ask(&self.server, params, &place, &self.context) => answer,
         }
+    }
+
+    /// Waits until the call is cancelled and has ended, so that a server which answers the call because its question was
+    /// cancelled does not give the cancelled call a result.
+    async fn cancelled(&self) {
+        self.context.cancel.cancelled().await;
+        self.has_left.cancelled().await;
     }
 }
 
