@@ -1,10 +1,17 @@
 //! A cap on money, with `budao serve` as a real process that is killed in the middle of every request.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use budao_testkit::{
     program::{ServerProcess, command_in, run},
     provider::{Provider, Reply},
+    sse::{ModelOutput, openai},
 };
 use serde_json::{Value, json};
 
@@ -117,4 +124,108 @@ async fn a_cap_of_a_day_holds_over_all_sessions_and_kills_until_an_operator_rais
     let retry = format!("/v1/sessions/{session}/commands");
     server.post(&retry, &json!({ "event": "user.retry" })).await;
     provider.reached(before + 1).await;
+}
+
+/// Goal: child sessions that work at the same time share the cap of their session, although none of them ever learns
+/// what its request cost.
+/// Method: the service answers the session itself with three calls of `task_run`, and the children never; the server is
+/// killed as soon as the service has one more request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cap_holds_over_child_sessions_that_are_killed_in_their_requests() {
+    let (asked, of_children) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (count, count_of_children) = (Arc::clone(&asked), Arc::clone(&of_children));
+    let provider = Provider::answering(move |request| {
+        count.fetch_add(1, Ordering::SeqCst);
+        if request.body.to_string().contains("go now") {
+            return Reply::events(openai(&["a", "b", "c"].map(task)));
+        }
+        count_of_children.fetch_add(1, Ordering::SeqCst);
+        Reply::silence()
+    })
+    .await;
+    let directory = tempfile::tempdir().unwrap();
+    let model = format!("openai:m@{}/v1", provider.url());
+    let mut session = None;
+    let mut lives = 0;
+    let events = loop {
+        lives += 1;
+        assert!(lives < 12, "the cap was never reached");
+        let before = asked.load(Ordering::SeqCst);
+        let server = start(directory.path(), &model, "session");
+        let session = match &session {
+            Some(session) => session,
+            None => session.insert(server.ask("go now").await),
+        };
+        tokio::select! {
+            () = provider.reached(before + 1) => {}
+            events = failure(&server, session) => break events,
+        }
+    };
+    assert!(events.contains("ERR_TURN_007"), "{events}");
+    let (asked, of_children) = (asked.load(Ordering::SeqCst), of_children.load(Ordering::SeqCst));
+    assert!(of_children > 0, "no child was asked: {asked} requests");
+    // Every request may have cost its estimate, and one may come on top of the cap.
+    assert!(asked * REQUEST <= CAP + REQUEST, "{asked} requests, {of_children} of children");
+}
+
+fn task(work: &str) -> ModelOutput {
+    let arguments = json!({ "description": work, "prompt": format!("work on {work}") });
+    ModelOutput::call(&format!("call_{work}"), "task_run", &arguments)
+}
+
+/// Goal: people raise the cap of a day for all sessions, once, although the process is killed before and after.
+/// Method: requests are never answered, so each stays spent; the question is answered after a kill, and the server is
+/// killed again when the request that was allowed is under way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_person_raises_the_cap_of_a_day_once_whatever_is_killed() {
+    let provider = Provider::start([(); 30].map(|()| Reply::silence())).await;
+    let directory = tempfile::tempdir().unwrap();
+    let model = format!("openai:m@{}/v1", provider.url());
+    let cap = "on_day_cap = \"ask\"\nday";
+    let mut lives = 0;
+    let mut session = None;
+    let asked = loop {
+        lives += 1;
+        assert!(lives < 12, "the cap was never reached");
+        let before = provider.asked().len();
+        let server = start(directory.path(), &model, cap);
+        let session = match &session {
+            Some(session) => session,
+            None => session.insert(server.ask("go").await),
+        };
+        tokio::select! {
+            () = provider.reached(before + 1) => {}
+            asked = question(&server, session) => break asked,
+        }
+    };
+    let meta = &asked["metadata"];
+    assert_eq!(meta["tool_args"]["scope"], "all", "{asked}");
+    let session = session.unwrap();
+    let requests = provider.asked().len();
+    let mut server = start(directory.path(), &model, cap);
+    let content = json!({ "confirmed": true, "digest": meta["digest"] });
+    let answer =
+        json!({ "event": "user.response", "step_id": asked["step_id"], "content": content });
+    server.post(&format!("/v1/sessions/{session}/commands"), &answer).await;
+    for more in 1..=2 {
+        provider.reached(requests + more).await;
+        drop(server);
+        server = start(directory.path(), &model, cap);
+    }
+    let found = ledger(directory.path(), "all").await;
+    assert_eq!(found["raised"]["cost"], CAP, "raised once: {found}");
+}
+
+/// Waits for the question of a session.
+async fn question(server: &ServerProcess, session: &str) -> Value {
+    let mut found = Value::Null;
+    let read = server.read_frames(session, |frame| {
+        let is_it = frame["event"] == "agent.user_confirm";
+        if is_it {
+            found = frame.clone();
+        }
+        is_it
+    });
+    assert!(read.await, "the stream ended before the question");
+    found
 }
