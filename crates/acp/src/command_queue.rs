@@ -93,7 +93,7 @@ impl CommandQueue {
         self.running.is_none() && self.waiting.is_empty()
     }
 
-    /// Waits for the running queued; pending for ever if there is none.
+    /// Waits for the answer to the running command; never completes if none runs.
     pub(crate) async fn done(&mut self) -> (QueuedCommand, Result<Answer, Fault>) {
         let answer = poll_fn(|context| match &mut self.running {
             Some((_, asking)) => asking.as_mut().poll(context),

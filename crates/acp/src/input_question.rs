@@ -41,7 +41,7 @@ pub(crate) struct InputQuestion {
     tries: u32,
 }
 
-/// The question in one line: who asks what, and where an address leads.
+/// The question in one line, with its server and the host of an address.
 pub(crate) fn headline(asked: &Elicitation, lang: Lang) -> String {
     let args = [
         ("server", asked.server.clone().into()),

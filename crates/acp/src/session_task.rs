@@ -360,7 +360,7 @@ impl SessionTask {
         self.commands.push(QueuedCommand::Cancel);
     }
 
-    /// Starts the next queued, if there is one and none is running.
+    /// Starts the next queued command, unless one runs.
     fn start_command(&mut self) {
         let Some(mut queued) = self.commands.ready() else { return };
         let active = self.prompts.active.as_ref();

@@ -123,7 +123,7 @@ pub trait DeciderFactory: fmt::Debug + Send + Sync + Sized + 'static {
     /// Whether this engine runs sessions with these settings.
     fn accepts(&self, settings: &Settings) -> bool;
 
-    /// Checks and completes the settings of a new session.
+    /// Checks and completes the settings of a new session, or those of a command that changes them.
     ///
     /// # Errors
     /// When the engine cannot run a session with these settings.

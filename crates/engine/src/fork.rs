@@ -1,8 +1,8 @@
 //! Forks: a session with a copy of another one's conversation, up to a point between turns.
 //!
-//! A fork has what the model and the reader need: messages, answers, calls, decisions, plans and settings. What happened
-//! on the way stays with the parent, so that nothing is counted or fires twice: faults, retries, waits, deltas, timers,
-//! costs and the gateways' own facts. The copy is one append: it is there as a whole or not at all.
+//! A fork has what the model and the reader need: messages, answers, calls, decisions, plans and settings. Faults,
+//! retries, waits, deltas, timers, costs and the gateways' own facts stay with the parent, so that nothing is counted or
+//! fires twice. The copy is one append: it is there as a whole or not at all.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -40,14 +40,14 @@ impl<F: DeciderFactory> Host<F> {
     }
 
     /// Reads what a fork keeps of the parent, up to the point.
-    async fn conversation(&self, request: ForkRequest) -> Result<Conversation, Fault> {
-        let mut conversation = Conversation::new(request.point);
+    async fn conversation(&self, request: ForkRequest) -> Result<ForkCopy, Fault> {
+        let mut conversation = ForkCopy::new(request.point);
         let mut after = 0;
         loop {
             let journal = &self.config().journal;
             let page = journal.read(request.parent, after, PageLimits::default()).await?;
             refuse_gap(request.parent, &page)?;
-            let Some(last) = page.records.last() else { return conversation.ended() };
+            let Some(last) = page.records.last() else { return conversation.finish() };
             after = last.seq;
             for stored in &page.records {
                 if conversation.take(stored.record()?, stored.body.len())? {
@@ -107,28 +107,28 @@ fn stored_output(event: &Event) -> Option<&str> {
 
 /// The records that a fork keeps, as far as they are read.
 #[derive(Debug)]
-struct Conversation {
+struct ForkCopy {
     point: ForkPoint,
     kept: Vec<Record>,
     bytes: usize,
     is_running: bool,
     /// How many of the kept records lie before the last position between turns, and that position.
-    safe: (usize, Seq),
+    last_boundary: (usize, Seq),
     /// The command of the message that the fork ends before, once it is read.
     message: Option<CommandId>,
 }
 
-impl Conversation {
+impl ForkCopy {
     fn new(point: ForkPoint) -> Self {
         let (kept, bytes, is_running) = (Vec::new(), 0, false);
-        Self { point, kept, bytes, is_running, safe: (0, 0), message: None }
+        Self { point, kept, bytes, is_running, last_boundary: (0, 0), message: None }
     }
 
     /// Takes one record of the parent. Returns whether the point is reached.
     fn take(&mut self, record: Record, bytes: usize) -> Result<bool, Fault> {
         let seq = record.seq;
         if self.point == ForkPoint::BeforeMessage(seq) {
-            self.message = accepted(&record.event).cloned();
+            self.message = accepted_command(&record.event).cloned();
         }
         match &record.event {
             Event::TurnStarted { message } if self.message.as_ref() == Some(message) => {
@@ -144,11 +144,13 @@ impl Conversation {
             self.check_size()?;
         }
         if !self.is_running {
-            self.safe = (self.kept.len(), seq);
+            self.last_boundary = (self.kept.len(), seq);
         }
         match self.point {
-            ForkPoint::After(at) if at == seq && self.safe.1 == at => Ok(true),
-            ForkPoint::After(at) if at <= seq => Err(no_point("at", at, "at lies between turns")),
+            ForkPoint::After(at) if at == seq && self.last_boundary.1 == at => Ok(true),
+            ForkPoint::After(at) if at <= seq => {
+                Err(invalid_fork_point("at", at, "at lies between turns"))
+            }
             _ => Ok(false),
         }
     }
@@ -165,21 +167,21 @@ impl Conversation {
     }
 
     /// The parent has no further records.
-    fn ended(self) -> Result<Self, Fault> {
+    fn finish(self) -> Result<Self, Fault> {
         match self.point {
             ForkPoint::End => Ok(self),
-            ForkPoint::After(at) => Err(no_point("at", at, "at lies between turns")),
+            ForkPoint::After(at) => Err(invalid_fork_point("at", at, "at lies between turns")),
             ForkPoint::BeforeMessage(at) => {
                 let rule = "before is the position of a message that a turn has begun to answer";
-                Err(no_point("before", at, rule))
+                Err(invalid_fork_point("before", at, rule))
             }
         }
     }
 
     /// The records of the copy, and the settings that the session was opened with.
     fn into_entries(self, parent: SessionId) -> Result<(Vec<Entry>, Settings), Fault> {
-        let (mut kept, at) = (self.kept, self.safe.1);
-        kept.truncate(self.safe.0);
+        let (mut kept, at) = (self.kept, self.last_boundary.1);
+        kept.truncate(self.last_boundary.0);
         let answered: BTreeSet<CommandId> = kept
             .iter()
             .filter_map(|record| match &record.event {
@@ -188,7 +190,9 @@ impl Conversation {
             })
             .collect();
         // A message that waited at this point is no part of the fork.
-        kept.retain(|record| accepted(&record.event).is_none_or(|id| answered.contains(id)));
+        kept.retain(|record| {
+            accepted_command(&record.event).is_none_or(|id| answered.contains(id))
+        });
         let copied = kept.len() as Seq;
         let settings = match kept.first().map(|record| &record.event) {
             Some(Event::SessionOpened {
@@ -209,7 +213,7 @@ impl Conversation {
     }
 }
 
-fn no_point(field: &'static str, at: Seq, rule: &'static str) -> Fault {
+fn invalid_fork_point(field: &'static str, at: Seq, rule: &'static str) -> Fault {
     Fault::new(Kind::ConstraintViolated, Operation::OpenSession)
         .with(Fact::Field, field)
         .with(Fact::Constraint, rule)
@@ -217,7 +221,7 @@ fn no_point(field: &'static str, at: Seq, rule: &'static str) -> Fault {
 }
 
 /// The command of a message, a pipeline or a retry that was accepted.
-fn accepted(event: &Event) -> Option<&CommandId> {
+fn accepted_command(event: &Event) -> Option<&CommandId> {
     match event {
         Event::MessageAccepted { command, .. }
         | Event::PipelineAccepted { command, .. }
@@ -229,24 +233,27 @@ fn accepted(event: &Event) -> Option<&CommandId> {
 
 fn entry(record: Record, origin: &Origin) -> Entry {
     let event = match record.event {
-        Event::SessionOpened { settings, .. } => {
-            Event::SessionOpened { settings: own(settings), origin: Some(origin.clone()) }
+        Event::SessionOpened { settings, .. } => Event::SessionOpened {
+            settings: without_parent_grants(settings),
+            origin: Some(origin.clone()),
+        },
+        Event::SettingsChanged { settings } => {
+            Event::SettingsChanged { settings: without_parent_grants(settings) }
         }
-        Event::SettingsChanged { settings } => Event::SettingsChanged { settings: own(settings) },
         Event::TimerFired { command, content, .. } => Event::MessageAccepted { command, content },
         event => event,
     };
     Entry { at: record.at, trace: record.trace, turn: record.turn, event: event.into() }
 }
 
-/// The settings without what was given to the parent alone: its workers' tools and its remembered permissions.
-fn own(mut settings: Settings) -> Settings {
+/// The settings without the tools that workers offer to the parent and without its remembered permissions.
+fn without_parent_grants(mut settings: Settings) -> Settings {
     settings.offers.clear();
     settings.permissions.remembered.clear();
     settings
 }
 
-/// Whether an event is part of the conversation, and not of what happened on the way.
+/// Whether a fork copies this event.
 fn is_conversation(event: &Event) -> bool {
     !matches!(
         event,

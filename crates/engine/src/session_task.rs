@@ -42,7 +42,7 @@ pub(crate) enum Message<S> {
     },
     /// A report of the engine's own work.
     Signal(S),
-    /// Finish the turn within the grace period, then end. `reply` is dropped when the task has stopped.
+    /// Finish the turn within the grace period, then end. `reply` is sent or dropped once the task has stopped.
     Stop {
         grace: Duration,
         reply: oneshot::Sender<()>,

@@ -25,7 +25,7 @@ use crate::{
     host::{Host, HostState},
 };
 
-/// The longest sleep between two looks at the journal.
+/// The longest sleep between two reads of the journal.
 const WAKE_POLL: Duration = Duration::from_secs(10);
 /// Sessions read at a time.
 const WAKE_PAGE: usize = 64;
@@ -65,7 +65,7 @@ struct WakeAttempt {
 }
 
 impl<F: DeciderFactory> Host<F> {
-    /// Starts the waker, or makes it look at the journal again.
+    /// Starts the waker, or makes it read the journal again.
     pub(crate) fn wake_timers(&self) {
         let waker = self.waker();
         waker.unloaded.notify_one();
@@ -95,7 +95,7 @@ impl<F: DeciderFactory> Host<F> {
             let page = match self.config().journal.timed(query).await {
                 Ok(page) => page,
                 Err(fault) => {
-                    tracing::warn!(%fault, "timers not read");
+                    tracing::warn!(%fault, "reading timers failed");
                     return WAKE_POLL;
                 }
             };

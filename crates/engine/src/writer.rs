@@ -87,9 +87,9 @@ pub struct WriterConfig<'a> {
     pub limits: &'a Limits,
     /// The name under which the lease is taken; unique for each process run.
     pub holder: &'a str,
-    /// Whose leases may be taken before they run out.
+    /// Tells which leases may be taken before they expire.
     pub liveness: &'a dyn HolderLiveness,
-    /// Where the writer reports its position.
+    /// Receives the writer's position after each commit.
     pub written: &'a WrittenPositions,
 }
 
@@ -235,7 +235,7 @@ impl SessionWriter {
     /// Releases the lease of a session whose turn waits. The session stays reserved for this process.
     pub async fn reserve(&self, time: Duration) {
         if let Err(fault) = self.journal.reserve(&self.lease, time).await {
-            tracing::warn!(session = %self.session, %fault, "lease release failed");
+            tracing::warn!(session = %self.session, %fault, "lease reservation failed");
         }
     }
 

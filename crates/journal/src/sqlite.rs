@@ -62,7 +62,7 @@ use self::{
     files::OpenFile,
     poll::{OwnBatches, Poller},
     reader::Readers,
-    reserve::Reserve,
+    reserve::DiskReserve,
     schema::{ConnectionOptions, Purpose},
     sqlite_writer::SqliteWriter,
     write_request::{EncodedAppend, WriteReply, WriteRequest},
@@ -269,7 +269,7 @@ impl Sqlite {
         let (_, file) = inspected.into_file(Operation::OpenJournal)?;
         let connection =
             WriterConnection::new(context.clone(), connection, meta, mark, file.clone());
-        let reserve = Reserve::new(&path, options.reserve_bytes);
+        let reserve = DiskReserve::new(&path, options.reserve_bytes);
         let (sender, receiver) = mpsc::channel();
         let writer_lock = WriterLock::new(SqliteWriter::new(context, connection, reserve));
         let writer = WriterThread::new(receiver, writer_lock.clone());

@@ -64,7 +64,7 @@ impl EvidenceReport {
     }
 }
 
-/// What the chain of one session proves.
+/// The result of verifying one session's chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionEvidence {
     /// The verified session.

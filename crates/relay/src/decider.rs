@@ -82,14 +82,14 @@ pub struct RelayDecider {
     steady_clock: SteadyClock,
     /// When buffered deltas are recorded, in steady time.
     flush_timer: FlushTimer,
-    /// Decided, and due after the next commit.
+    /// Actions to perform after the next commit.
     actions: Vec<RelayAction>,
     /// The running POST; dropping it ends the connection.
     connection: Option<(u32, DropGuard)>,
 }
 
 impl RelayDecider {
-    /// The outside values at this moment, without random ones.
+    /// The environment without random values.
     fn env<'a>(&self, shared: &'a RelayShared) -> RelayEnv<'a> {
         RelayEnv {
             now: shared.world.clock.now(),

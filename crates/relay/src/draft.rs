@@ -31,7 +31,7 @@ pub(crate) struct DraftCall {
     pub(crate) arguments: String,
     pub(crate) is_complete: bool,
     /// The relay made the call up, to ask a question that belongs to no call.
-    pub(crate) is_made_up: bool,
+    pub(crate) is_synthetic: bool,
 }
 
 /// The agent's own ids of a recorded answer. They are stored with it and sent back.
@@ -46,7 +46,7 @@ pub(crate) struct UpstreamIds {
     pub(crate) calls: Vec<(String, String)>,
     /// Our ids of calls that the relay made up; the agent does not know them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) made_up: Vec<String>,
+    pub(crate) synthetic: Vec<String>,
     /// The answer is not complete: its run was cut or cancelled.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) partial: bool,
@@ -148,9 +148,9 @@ impl Draft {
                 Part::Thought(text) => content.push(Block::Thinking { text, signature: None }),
                 Part::Call(call) if partial && !call.is_complete => {}
                 Part::Call(call) => {
-                    let id = name(ids.calls.len() + ids.made_up.len() + 1);
-                    match call.is_made_up {
-                        true => ids.made_up.push(id.to_string()),
+                    let id = name(ids.calls.len() + ids.synthetic.len() + 1);
+                    match call.is_synthetic {
+                        true => ids.synthetic.push(id.to_string()),
                         false => ids.calls.push((id.to_string(), call.theirs)),
                     }
                     let arguments = match call.arguments.trim().is_empty() {

@@ -4,10 +4,10 @@ use budao_core::message::CallId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// What the relay remembers of a session beyond its records' fold. It is recorded whenever it changes.
+/// State of a session that its records' fold does not have; recorded whenever it changes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct RelayMemory {
+pub(crate) struct RelayState {
     /// The shared state that the agent last reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<Value>,

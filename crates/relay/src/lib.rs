@@ -4,8 +4,8 @@
 //! is the session host with it. Each upstream event is recorded verbatim under the topic
 //! [`TOPIC`], and its meaning follows as the same domain events that the other engines record, so every gateway works.
 //!
-//! The agent runs in a foreign process. The relay never asks it twice by itself unless it may ([`RelayConfig::resubmit`]),
-//! and says of a run that was cut that its effects are unknown.
+//! The agent runs in a foreign process. The relay posts a run again only if it was certainly not sent, or if
+//! [`RelayConfig::resubmit`] permits it, and records that the effects of a cut run are unknown.
 
 mod client;
 mod config;

@@ -39,7 +39,7 @@ pub(crate) use interruption::upstream_cut;
 use crate::{
     MODEL, RelayLimits, TOPIC,
     draft::{Draft, UpstreamIds},
-    interrupt::RelayMemory,
+    interrupt::RelayState,
     partial::PartialTurn,
     request,
     wire::{self, ItemKind},
@@ -102,7 +102,7 @@ pub enum Input {
     Flush,
 }
 
-/// What the caller does once the events are durable. Actions are performed in order.
+/// An action for the caller, performed in order once the events are durable.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RelayAction {
     /// Post a request and report its events.
@@ -167,7 +167,7 @@ pub struct RelayTransition {
 pub struct RelayMachine {
     id: SessionId,
     session: Session,
-    memory: RelayMemory,
+    memory: RelayState,
     run: Option<AgentRun>,
     last_post_number: u32,
     /// The records of an interrupted turn are being read.
@@ -177,7 +177,7 @@ pub struct RelayMachine {
     is_parked: bool,
 }
 
-/// One POST and what came of it.
+/// One POST and the state of its run.
 #[derive(Clone, Debug)]
 struct AgentRun {
     post_number: u32,
@@ -198,7 +198,7 @@ struct AgentRun {
     /// When the last call of the draft was complete and nothing else was open.
     settled_at: Option<Timestamp>,
     /// Payloads of interrupts in LangGraph's older form.
-    old_interrupts: Vec<Value>,
+    legacy_interrupts: Vec<Value>,
     has_shown_text: bool,
     usage: Option<Usage>,
 }
@@ -349,8 +349,8 @@ impl RelayStepper<'_> {
     }
 
     /// Records the relay's memory if it has changed.
-    fn save_memory(&mut self) {
-        let memory = match self.m.memory == RelayMemory::default() {
+    fn save_state(&mut self) {
+        let memory = match self.m.memory == RelayState::default() {
             true => Value::Null,
             false => serde_json::to_value(&self.m.memory).unwrap_or_default(),
         };
@@ -407,8 +407,8 @@ impl RelayStepper<'_> {
         self.out.actions.push(RelayAction::Post { post_number, body, trace });
     }
 
-    /// The run of the previous writer: nothing more comes of it.
-    fn lost_run(&mut self, draft: Draft) {
+    /// Sets the run of the previous writer, which receives no further events.
+    fn set_interrupted_run(&mut self, draft: Draft) {
         self.m.last_post_number += 1;
         self.m.run = Some(self.new_run(draft));
     }
@@ -427,7 +427,7 @@ impl RelayStepper<'_> {
             draft,
             calls: self.known_calls(),
             settled_at: None,
-            old_interrupts: Vec::new(),
+            legacy_interrupts: Vec::new(),
             has_shown_text: false,
             usage: None,
         }

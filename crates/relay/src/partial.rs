@@ -75,7 +75,7 @@ impl PartialTurn {
             Change::Start(name) | Change::Chunk { name: name @ Some(_), .. } => {
                 let name = name.unwrap_or_default();
                 let (arguments, is_complete) = (String::new(), false);
-                let call = DraftCall { theirs, name, arguments, is_complete, is_made_up: false };
+                let call = DraftCall { theirs, name, arguments, is_complete, is_synthetic: false };
                 self.draft.add_call(call);
             }
             Change::Delta(delta) | Change::Chunk { delta, .. } => {

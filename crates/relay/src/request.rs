@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     draft::UpstreamIds,
-    interrupt::{Interrupt, RelayMemory},
+    interrupt::{Interrupt, RelayState},
 };
 
 /// Builds the body of a request: `RunAgentInput` of the protocol.
@@ -19,7 +19,7 @@ pub(crate) fn run_input(
     session_id: SessionId,
     run: &str,
     session: &Session,
-    memory: &RelayMemory,
+    memory: &RelayState,
 ) -> Value {
     let mut input = json!({
         "threadId": session_id.to_string(),
@@ -82,7 +82,7 @@ impl CallNames {
     fn assistant(&mut self, index: usize, message: &Message) -> Value {
         let ids = UpstreamIds::of(&message.content);
         self.0.extend(ids.calls.into_iter().map(|(ours, theirs)| (ours, Some(theirs))));
-        self.0.extend(ids.made_up.into_iter().map(|ours| (ours, None)));
+        self.0.extend(ids.synthetic.into_iter().map(|ours| (ours, None)));
         let calls: Vec<Value> = message
             .content
             .iter()

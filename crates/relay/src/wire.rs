@@ -45,7 +45,7 @@ pub enum UpstreamEvent {
     /// The agent's whole view of the conversation.
     MessagesSnapshot(Vec<Value>),
     /// LangGraph's interrupt before version 1.0; its payload.
-    OldInterrupt(Value),
+    LegacyInterrupt(Value),
     /// An event of the framework below the protocol; never recorded.
     Raw,
     /// An event that is recorded and not projected.
@@ -125,7 +125,7 @@ pub fn parse(event: &Value) -> Option<UpstreamEvent> {
         "STATE_DELTA" => UpstreamEvent::StateDelta(list(&event["delta"])),
         "MESSAGES_SNAPSHOT" => UpstreamEvent::MessagesSnapshot(list(&event["messages"])),
         "CUSTOM" if event["name"] == "on_interrupt" => {
-            UpstreamEvent::OldInterrupt(event["value"].clone())
+            UpstreamEvent::LegacyInterrupt(event["value"].clone())
         }
         "RAW" => UpstreamEvent::Raw,
         _ => UpstreamEvent::Other,

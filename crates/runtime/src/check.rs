@@ -43,8 +43,8 @@ const CHANGED: &str = "the worker changed the tool since it last ran in this ses
 /// The reason of the question about an MCP server's tool that changed.
 const CHANGED_BY_SERVER: &str = "the MCP server changed the tool since it was approved";
 
-/// A worker's tool that changed since it last ran in the session, and an MCP server's tool that changed since it was
-/// approved, need a decision, whatever the rules say.
+/// Requires a decision for a worker's tool that changed since its last run in the session, and for an MCP server's tool
+/// that changed since its approval, regardless of the rules.
 fn permit_version(
     usual: Permission,
     spec: &ToolSpec,

@@ -197,7 +197,7 @@ impl NativeDecider {
     }
 
     /// Tells the tool source that a process claimed a call or reported its end.
-    fn tell_worker_state(&self, event: &Event) {
+    fn report_worker_state(&self, event: &Event) {
         let (Event::ToolCallClaimed { call, attempt, .. }
         | Event::ToolCallReported { call, attempt, .. }) = event
         else {
@@ -329,7 +329,7 @@ impl Decider for NativeDecider {
             self.known.lock().expect("no code panics while holding this").commit(&entry.event);
             log_model_change(self.id, entry);
             self.settle_key(&entry.event);
-            self.tell_worker_state(&entry.event);
+            self.report_worker_state(&entry.event);
             self.pass_on_answer(&entry.event);
         }
         let mut hook_notifier = std::mem::take(&mut self.hook_notifier);

@@ -33,7 +33,7 @@ use waiter::{WaitUpdate, Waiter};
 /// Gates kept at most, beside those that requests wait at or pass. The least useful one is forgotten for a new one.
 const GATES_MAX: usize = 256;
 
-/// The gates of a runtime, by what they admit to.
+/// The gates of a runtime, by endpoint, model and credential.
 #[derive(Debug)]
 pub(crate) struct Gates {
     world: World,
@@ -58,14 +58,14 @@ struct GatesState {
 #[derive(Debug)]
 struct GateSlot {
     gate: Gate,
-    waiters: BTreeMap<Ticket, WaitingParty>,
+    waiters: BTreeMap<Ticket, WaitReceiver>,
     /// Why the gate was shut when that was last logged.
     logged: Option<HoldReason>,
 }
 
-/// Who learns of a waiting request's fate.
+/// The receiver of a waiting request's updates.
 #[derive(Debug)]
-enum WaitingParty {
+enum WaitReceiver {
     /// The task that makes the request.
     Task(Arc<Waiter>),
     /// A session that is not loaded.
@@ -104,7 +104,7 @@ impl Gates {
             Refusal::Shut(hold) => refused(hold, key),
         })?;
         let waiter = Arc::new(Waiter::default());
-        slot.waiters.insert(ticket, WaitingParty::Task(Arc::clone(&waiter)));
+        slot.waiters.insert(ticket, WaitReceiver::Task(Arc::clone(&waiter)));
         state.advance(key, now);
         let permit = self.permit(key.clone(), ticket);
         if waiter.is_granted() {
@@ -131,10 +131,10 @@ impl Gates {
         let Some(slot) = state.gates.get_mut(key) else { return false };
         let &[ticket] = &slot.gate.waiting_requests(session)[..] else { return false };
         let Some(party) = slot.waiters.get_mut(&ticket) else { return false };
-        if !matches!(party, WaitingParty::Task(waiter) if waiter.detach()) {
+        if !matches!(party, WaitReceiver::Task(waiter) if waiter.detach()) {
             return false;
         }
-        *party = WaitingParty::Suspended(session);
+        *party = WaitReceiver::Suspended(session);
         let request = SuspendedRequest::new(key.clone(), ticket, head, wake_at);
         state.suspended.insert(session, request);
         true
@@ -178,7 +178,7 @@ impl Gates {
                 if let Some(party) =
                     state.gates.get_mut(&key).and_then(|slot| slot.waiters.get_mut(&ticket))
                 {
-                    *party = WaitingParty::Task(Arc::clone(&waiter));
+                    *party = WaitReceiver::Task(Arc::clone(&waiter));
                 }
                 AdmissionAnswer::Held(HeldRequest { waiter, permit: Some(permit) })
             }
@@ -187,7 +187,7 @@ impl Gates {
         (request.head == head).then_some((key, admission))
     }
 
-    /// Restores a hold that the records of a session tell of, as [`Gate::restore`] says.
+    /// Restores a hold from the records of a session; see [`Gate::restore`].
     pub(crate) fn restore(&self, key: &GateKey, fault: &Fault, until: Timestamp) {
         let now = self.world.clock.now();
         let mut state = self.lock();
@@ -206,7 +206,7 @@ impl Gates {
         self.drive(&mut state, now);
     }
 
-    /// Applies a change to a gate, and then the time.
+    /// Applies a change to a gate, then advances the gate to the current time.
     fn change<T>(
         self: &Arc<Self>,
         key: &GateKey,
@@ -312,7 +312,7 @@ impl GatesState {
         })
     }
 
-    /// Forgets the gate without requests that was asked the longest ago, whatever it knows.
+    /// Removes the idle gate whose last request is oldest, regardless of its state.
     fn forget_unused(&mut self) {
         let unused = self.gates.iter().filter(|(_, slot)| slot.gate.is_unused());
         let oldest =
@@ -348,8 +348,8 @@ impl GateSlot {
             };
             let is_over = !matches!(update, WaitUpdate::Report(_));
             match self.waiters.get(&ticket) {
-                Some(WaitingParty::Task(waiter)) => waiter.send(update),
-                Some(WaitingParty::Suspended(session)) => news.push((*session, update)),
+                Some(WaitReceiver::Task(waiter)) => waiter.send(update),
+                Some(WaitReceiver::Suspended(session)) => news.push((*session, update)),
                 None => {}
             }
             if is_over {

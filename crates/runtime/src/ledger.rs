@@ -21,9 +21,9 @@ const NAMES_MAX: usize = 1_000;
 /// How often a change is tried while other processes change the same ledger.
 const TRIES: u32 = 200;
 
-/// The estimate of a request in the ledgers of its scopes. Without [`Reservation::settle`] it stays.
+/// The estimate of a request in the ledgers of its scopes. Without [`SpendingReservation::settle`] it stays.
 #[derive(Debug)]
-pub(crate) struct Reservation {
+pub(crate) struct SpendingReservation {
     day: String,
     scopes: Vec<LedgerScope>,
     estimate: LedgerAmount,
@@ -40,7 +40,7 @@ pub(crate) async fn reserve(
     (name, model): (&str, &dyn Model),
     (settings, raises): (&Settings, &[DayRaise]),
     estimate: Usage,
-) -> Result<Option<Reservation>, Fault> {
+) -> Result<Option<SpendingReservation>, Fault> {
     let shared = &*work_context.shared;
     let config = &shared.limits.spending;
     let scopes = scopes(config, settings, &model.gate_key().credential);
@@ -49,7 +49,7 @@ pub(crate) async fn reserve(
     }
     let has_caps = config.has_day_caps() || config.has_session_caps();
     let day = day_of(shared.world.clock.now());
-    let mut reservation = Reservation {
+    let mut reservation = SpendingReservation {
         day,
         scopes: Vec::new(),
         estimate: estimated(shared, name, estimate),
@@ -130,7 +130,7 @@ fn estimated(shared: &RuntimeShared, model: &str, usage: Usage) -> LedgerAmount 
     LedgerAmount { cost, tokens: usage.total_tokens() }
 }
 
-impl Reservation {
+impl SpendingReservation {
     /// Replaces the estimate by what the request used. A service that counts nothing used its estimate.
     pub(crate) async fn settle(self, shared: &RuntimeShared, usage: Usage) {
         let is_counted = usage != Usage::default();

@@ -27,7 +27,7 @@ use futures::StreamExt;
 use crate::{
     check,
     gates::{AdmissionAnswer, HeldRequest, Permit},
-    ledger::{self, Reservation},
+    ledger::{self, SpendingReservation},
     work::{SessionTools, WorkContext},
 };
 
@@ -37,7 +37,7 @@ const ANSWER_TOKENS: u32 = 8_192;
 const REVIEW_MIN: Duration = Duration::from_secs(1);
 /// The time until a review doubles at most this often.
 const REVIEW_DOUBLINGS: u32 = 6;
-/// Reviews that are looked for, each after twice the time: more than a patience has.
+/// Upper bound of reviews; more than fit into any patience, since each comes after twice the time.
 const REVIEWS_MAX: usize = 64;
 /// Buffered text is recorded at the latest at this size, in bytes.
 const DELTA_BYTES: usize = 16 * 1024;
@@ -137,7 +137,7 @@ impl ModelAttempt {
         &self,
         work_context: &WorkContext,
         model: &dyn Model,
-    ) -> Result<Option<Reservation>, Fault> {
+    ) -> Result<Option<SpendingReservation>, Fault> {
         let of_session = (&*self.settings, &self.day_raises[..]);
         ledger::reserve(work_context, (&self.model, model), of_session, self.estimate).await
     }
@@ -146,7 +146,7 @@ impl ModelAttempt {
     async fn settle(
         &self,
         work_context: &WorkContext,
-        reservation: Reservation,
+        reservation: SpendingReservation,
         input: Option<&Input>,
     ) {
         let shared = &work_context.shared;
@@ -189,7 +189,7 @@ pub(crate) fn next_review(limits: &Limits, session: &Session, now: Timestamp) ->
     reviews.take(REVIEWS_MAX).map(|(at, _)| at).find(|at| *at > now)
 }
 
-/// The party that makes a session's requests. A turn without patience does not wait, whatever the willingness.
+/// The party that makes a session's requests. A turn without patience never waits, regardless of `willingness`.
 pub(crate) fn requester(
     work_context: &WorkContext,
     session: &Session,
@@ -208,8 +208,8 @@ pub(crate) fn requester(
 }
 
 /// Prepares one request, waits for the gate, makes the request and reports its deltas. The last input is the complete
-/// answer or the fault. A request that fails as a probe of the gate waits again; that is no try. Tools and hooks come
-/// before the gate: a slow one takes no room from other sessions, and its fault is none of the service.
+/// answer or the fault. A request that fails as a probe of the gate waits again and does not count as a try.
+/// Tools and hooks run before the gate: a slow one holds no slot, and its fault does not count against the service.
 pub(crate) async fn ask(work_context: WorkContext, mut asked: ModelAttempt) -> Input {
     let model = match work_context.shared.models.model(&asked.model) {
         Ok(model) => model,
@@ -243,7 +243,7 @@ pub(crate) async fn ask(work_context: WorkContext, mut asked: ModelAttempt) -> I
     }
 }
 
-/// What is ready before a request waits: its toolbox, or all of it if hooks have seen it.
+/// A request before it waits: its toolbox, or the whole request if hooks changed it.
 enum PreparedRequest {
     Tools(Toolbox),
     Whole(Box<ModelRequest>),

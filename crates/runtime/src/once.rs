@@ -16,7 +16,7 @@ use bytes::Bytes;
 
 use crate::runtime::RuntimeShared;
 
-/// The attempt that outranks every recorded one.
+/// The attempt that outranks every settlement_from_records one.
 const ANY_ATTEMPT: u32 = u32::MAX;
 
 /// Claims the key of a call. `Err` is the outcome of a call that must not run.
@@ -59,15 +59,14 @@ async fn claim_or_settle(
     if *owner == own {
         return Ok(state);
     }
-    let Some(settlement) = recorded(shared, owner).await? else { return Ok(state) };
-    tracing::info!(session = %owner.session, call = %owner.call, "key of a call settled from records");
+    let Some(settlement) = settlement_from_records(shared, owner).await? else { return Ok(state) };
+    tracing::info!(session = %owner.session, call = %owner.call, "once-key settled from records");
     journal.settle_once(owner.clone(), ANY_ATTEMPT, settlement).await?;
     journal.claim_once(key, own, context.attempt).await
 }
 
-/// What the records tell of the call that has a key; `None` while nobody knows what became of it, and for a session
-/// that was deleted.
-async fn recorded(
+/// The settlement that the owner's records imply; `None` if the outcome is unknown or the session was deleted.
+async fn settlement_from_records(
     shared: &RuntimeShared,
     owner: &OnceOwner,
 ) -> Result<Option<OnceSettlement>, Fault> {
@@ -102,14 +101,14 @@ async fn recorded(
     }
 }
 
-/// Records what became of a call that has a key. A call in doubt keeps its key until somebody settles the doubt.
+/// Records how a call that has a key ended. A call in doubt keeps its key until the doubt is settled.
 pub(crate) async fn settle(shared: &RuntimeShared, context: &CallContext, outcome: &Outcome) {
     if let Some(settlement) = of_outcome(outcome) {
         record(shared, owner_of(context), context.attempt, settlement).await;
     }
 }
 
-/// What the end of a call means for its key; `None` for a call in doubt.
+/// The settlement that follows from an outcome; `None` for a call in doubt.
 fn of_outcome(outcome: &Outcome) -> Option<OnceSettlement> {
     let Outcome::Failed(failure) = outcome else {
         return Some(OnceSettlement::Done(encode(outcome)));
@@ -127,7 +126,7 @@ fn of_outcome(outcome: &Outcome) -> Option<OnceSettlement> {
     }
 }
 
-/// What a person's word means for the key of a call; `None` if the person left it to the model.
+/// The settlement that follows from a person's; `None` if the person left the doubt to the model.
 fn of_settlement(settlement: Settlement) -> Option<OnceSettlement> {
     match settlement {
         Settlement::Happened { result: data } => {
@@ -139,7 +138,7 @@ fn of_settlement(settlement: Settlement) -> Option<OnceSettlement> {
     }
 }
 
-/// What the key tells of an interrupted call; `None` if the tool must be asked. `next` is the attempt that would run
+/// The result of an interrupted call, from its key; `None` if the tool must be asked. `next` is the attempt that would run
 /// again.
 pub(crate) async fn reconcile(
     shared: &RuntimeShared,
@@ -205,7 +204,7 @@ async fn record(
     let (session, call) = (owner.session, owner.call.clone());
     if let Err(fault) = shared.journal.settle_once(owner, attempt, settlement).await {
         // The key stays claimed without an outcome until the next claim reads the records.
-        tracing::warn!(%session, %call, %fault, "key of a call not settled");
+        tracing::warn!(%session, %call, %fault, "settling once-key failed");
     }
 }
 

@@ -284,7 +284,7 @@ fn call_task(
 ) -> BoxFuture<'static, Input> {
     let use_ = started(session, &call);
     if let Some(StartedCall { route: Some(_), .. }) = &use_ {
-        tell_source(&work_context, session, &call, attempt);
+        report_to_tool_source(&work_context, session, &call, attempt);
     }
     let (toolbox, ready) = (Arc::clone(&tools.toolbox), Arc::clone(&tools.ready));
     let (context, notes) =
@@ -512,7 +512,7 @@ struct StartedCall {
 }
 
 /// Tells the tool source how far a worker's call got, before its work starts.
-fn tell_source(work_context: &WorkContext, session: &Session, id: &CallId, attempt: u32) {
+fn report_to_tool_source(work_context: &WorkContext, session: &Session, id: &CallId, attempt: u32) {
     let call = session.turn.as_ref().and_then(|turn| turn.call(id));
     if let Some(remote) = call.and_then(|call| call.remote.as_deref()) {
         work_context.shared.tools.call_changed(work_context.session, id, attempt, remote);

@@ -106,7 +106,7 @@ pub(crate) async fn run(server: Arc<Server>, alerts: Alerts, mut watch: AlertQue
         return tracing::error!("alerts disabled: building HTTP client failed");
     };
     let mut failed = 0;
-    let mut source = AlarmSource::default();
+    let mut source = AlertSource::default();
     loop {
         let mut wait = alerts.rules.round;
         if server.holds_job("alerts").await {
@@ -138,15 +138,15 @@ pub(crate) async fn run(server: Arc<Server>, alerts: Alerts, mut watch: AlertQue
     }
 }
 
-/// Where a server reads new faults: from its own statistics, or from others if it took the job over later.
+/// The source of new faults: own statistics, or the stored position after the server took the job over.
 #[derive(Debug, Default)]
-struct AlarmSource {
+struct AlertSource {
     own: Option<Stats>,
     was_paused: bool,
     is_active: bool,
 }
 
-impl AlarmSource {
+impl AlertSource {
     /// Another server has the job: it sends what was found here, too.
     async fn pause(&mut self, server: &Server) {
         drop(server.stats.lock().await.take_notices());

@@ -52,7 +52,7 @@ impl SocketPermit {
     }
 }
 
-/// All routes. Every request passes the guard first.
+/// All routes. Every request passes the check of its origin; private routes also authenticate.
 pub(crate) fn router(server: &Arc<Server>) -> Router {
     let private = Router::new()
         .route("/ws", any(web_socket))

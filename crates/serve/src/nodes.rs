@@ -1,6 +1,6 @@
 //! This server as one of several on a journal: its beat, take-over from servers that are gone, and job leases.
 //!
-//! A [`Node`] beats every [`NODE_BEAT`] and reads the other nodes every half second. When a node is gone, drains or has
+//! A [`Node`] beats every [`NODE_BEAT`], or every [`RESTING_BEAT`] without sessions and observers, and reads the other nodes every half second. When a node is gone, drains or has
 //! left, its unfinished sessions are taken over here, each first by the node that a hash of its id selects.
 
 mod census;
@@ -26,8 +26,8 @@ use crate::server::Server;
 
 /// The time between two reads of the other nodes.
 const ROUND: Duration = Duration::from_millis(500);
-/// The time between two beats of a node without sessions and observers: nobody could take anything over from it, and an
-/// idle server on a file writes less. Others still know it as alive.
+/// The time between two beats of a node without sessions and observers: no other node would take anything over from it, and
+/// an idle server on a file writes less. Others still know it as alive.
 const RESTING_BEAT: Duration = Duration::from_secs(6);
 /// The row of a node that is gone is removed after this time.
 const FORGOTTEN: Duration = Duration::from_secs(600);
@@ -190,8 +190,7 @@ impl Node {
         Ok(())
     }
 
-    /// Whether there is nothing that others would have to know at once: no session is loaded now or was at the last beat,
-    /// and no client observes one.
+    /// Whether no session is loaded, none was at the last beat, and no client observes one.
     fn is_resting(&self, engine: &dyn Engine) -> bool {
         let state = self.state();
         let was_idle = state.status.sessions == 0 && state.reported.is_empty();

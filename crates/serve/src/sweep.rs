@@ -55,7 +55,7 @@ impl Server {
             || node.is_some_and(|node| node.is_observed_elsewhere(session))
     }
 
-    /// Whether this server writes the session. Without other servers it does.
+    /// Whether this server writes the session. Always true without other servers.
     async fn is_writer(&self, session: SessionId) -> bool {
         let Some(node) = &self.config.node else { return true };
         let info = self.journal.info(session).await.ok().flatten();
@@ -231,7 +231,7 @@ impl Server {
         }
     }
 
-    /// Whether this server runs a job that one server runs for all. Without other servers it does.
+    /// Whether this server runs a job that one server runs for all. Always true without other servers.
     pub(crate) async fn holds_job(&self, name: &str) -> bool {
         let Some(node) = &self.config.node else { return true };
         match node.holds_job(name).await {

@@ -6,7 +6,7 @@ use budao_core::{Fault, Lang, fault::text};
 
 use crate::texts::{fill, localize};
 
-/// Why a request waits, when the next one is made and how many come first.
+/// Text for a held request: reason, next try, position.
 pub(super) fn hold_text(
     lang: Lang,
     fault: Option<&Fault>,
@@ -21,7 +21,7 @@ pub(super) fn hold_text(
     fill(lang, "wait-held", &args)
 }
 
-/// Which try follows, and after which time.
+/// Text for a scheduled retry: number of the try and wait.
 pub(super) fn retry_text(
     lang: Lang,
     subject: &str,

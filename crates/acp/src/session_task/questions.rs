@@ -36,21 +36,21 @@ pub(super) type EditorReply = (QuestionId, EditorAnswer);
 pub(super) struct Question {
     request: PermissionRequest,
     /// Set if the model or a tool server asks the person something, and not for a permission.
-    inquiry: Option<Inquiry>,
+    inquiry: Option<InputRequest>,
     /// The editor could not show the form.
     is_form_refused: bool,
     handle: Option<RequestCancellationHandle>,
 }
 
-/// Something that a person is asked besides a permission.
-enum Inquiry {
+/// A request for input, as opposed to a permission.
+enum InputRequest {
     /// Questions of the model.
     Model(UserQuestions),
     /// A question of a tool server for input.
     Server(InputQuestion),
 }
 
-impl Inquiry {
+impl InputRequest {
     fn read(request: &PermissionRequest) -> Option<Self> {
         match &request.elicitation {
             Some(asked) => Some(Self::Server(InputQuestion::new(asked.clone()))),
@@ -91,7 +91,7 @@ impl SessionTask {
     /// Remembers a question, and asks it unless the history is being replayed or the turn is hidden.
     pub(super) fn add_question(&mut self, request: PermissionRequest, is_hidden: bool) {
         let id = request.question.clone();
-        let inquiry = Inquiry::read(&request);
+        let inquiry = InputRequest::read(&request);
         let question = Question { request, inquiry, is_form_refused: false, handle: None };
         self.questions.insert(id.clone(), question);
         if is_hidden {
@@ -123,10 +123,12 @@ impl SessionTask {
         let form = form.and_then(|inquiry| inquiry.form(session, &open.request, lang));
         let request = match (form, &open.inquiry) {
             (Some(form), _) => return self.send_question(question, form, EditorAnswer::Form),
-            (None, Some(Inquiry::Model(questions))) => {
+            (None, Some(InputRequest::Model(questions))) => {
                 questions.numbered(session, &open.request, lang)
             }
-            (None, Some(Inquiry::Server(input))) => input.numbered(session, &open.request, lang),
+            (None, Some(InputRequest::Server(input))) => {
+                input.numbered(session, &open.request, lang)
+            }
             (None, None) => permission::request(session, &open.request, lang),
         };
         self.send_question(question, request, EditorAnswer::Permission);

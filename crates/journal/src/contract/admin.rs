@@ -112,7 +112,7 @@ pub trait Admin: Send + Sync + fmt::Debug {
         }
     }
 
-    /// What moves sessions into and out of the journal; `None` if sessions cannot be moved.
+    /// The interface that moves sessions into and out of the journal; `None` if unsupported.
     fn transfer(&self) -> Option<&dyn Transfer> {
         None
     }

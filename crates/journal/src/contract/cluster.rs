@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::UnfinishedSession;
 
-/// The time between two beats of a node.
+/// The time between two beats of a node that has sessions or observers.
 pub const NODE_BEAT: Duration = Duration::from_secs(2);
 /// A node without a beat for this long is gone: others take its sessions.
 pub const NODE_GONE: Duration = Duration::from_secs(8);
-/// The row of a gone node is removed after this time.
+/// The time after which the journal itself removes the row of a gone node; servers remove it earlier.
 pub const NODE_FORGOTTEN: Duration = Duration::from_secs(3600);
 
 /// Coordinates the servers of a journal. Times are by one clock: the database's, else that of the machine.
@@ -73,7 +73,7 @@ pub trait Cluster: Send + Sync + fmt::Debug {
 pub struct NodeBeat {
     /// The name under which the node takes leases.
     pub holder: String,
-    /// What operators see of the node.
+    /// The node's status, for operators.
     pub status: NodeStatus,
     /// Sessions that the node's clients observe since the last beat.
     pub joined: Vec<SessionId>,

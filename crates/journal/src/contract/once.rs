@@ -39,7 +39,7 @@ pub enum OnceState {
     },
 }
 
-/// What became of a call that has a key.
+/// How a call that has a key ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OnceSettlement {
     /// The call was done, with this outcome. The first outcome stays.

@@ -37,7 +37,7 @@ pub(super) struct MemorySession {
     pub(super) expires: Timestamp,
     pub(super) commands: Vec<(Command, Option<Answer>)>,
     pub(super) snapshot: Option<Snapshot>,
-    /// What wakes the session, folded as records are appended: it is read again and again.
+    /// The timers and labels, folded when records are appended because they are read often.
     pub(super) timed: TimedState,
     /// Marks of removed records stay counted: a view covers the whole history, not only the records kept.
     removed_views: RemovedHistory,

@@ -18,14 +18,14 @@ use super::{
 const RESTORE_INTERVAL: u32 = 64;
 
 #[derive(Debug)]
-pub(super) struct Reserve {
+pub(super) struct DiskReserve {
     path: PathBuf,
     bytes: u64,
     is_set: bool,
     commits_left: u32,
 }
 
-impl Reserve {
+impl DiskReserve {
     pub(super) fn new(journal: &Path, bytes: u64) -> Self {
         let path = with_suffix(journal, "-reserve");
         let mut reserve = Self { path, bytes, is_set: false, commits_left: 0 };
@@ -127,7 +127,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let journal = folder.path().join("journal.db");
         let is_there = || with_suffix(&journal, "-reserve").exists();
-        let mut reserve = Reserve::new(&journal, 4096);
+        let mut reserve = DiskReserve::new(&journal, 4096);
         assert!(is_there());
         reserve.restore();
         assert!(reserve.release(), "it was there to be given up");
@@ -140,14 +140,14 @@ mod tests {
         reserve.restore();
         assert!(is_there());
         // The next opening finds the reserve and allocates nothing.
-        assert!(Reserve::new(&journal, 4096).release());
+        assert!(DiskReserve::new(&journal, 4096).release());
     }
 
     #[test]
     fn no_room_is_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let journal = folder.path().join("journal.db");
-        let mut reserve = Reserve::new(&journal, 0);
+        let mut reserve = DiskReserve::new(&journal, 0);
         reserve.restore();
         assert!(!reserve.release());
         assert_eq!(folder.path().read_dir().unwrap().count(), 0);

@@ -15,7 +15,7 @@ use budao_core::fault::{Fact, Fault, Kind, Operation};
 
 use super::{
     errors::SqliteError,
-    reserve::Reserve,
+    reserve::DiskReserve,
     write_request::{WriteReply, WriteRequest},
     writer_connection::WriterConnection,
     writer_thread::{CommitNotice, QueuedWrite, WriterContext},
@@ -34,7 +34,7 @@ type WriteResult = Result<WriteReply, AppendError>;
 pub(super) struct SqliteWriter {
     context: WriterContext,
     pub(super) connection: WriterConnection,
-    reserve: Reserve,
+    reserve: DiskReserve,
     /// When the last transaction ended, and its duration.
     last: Instant,
     took: Duration,
@@ -47,7 +47,7 @@ impl SqliteWriter {
     pub(super) fn new(
         context: WriterContext,
         connection: WriterConnection,
-        reserve: Reserve,
+        reserve: DiskReserve,
     ) -> Self {
         let (last, took) = (Instant::now(), Duration::ZERO);
         Self {

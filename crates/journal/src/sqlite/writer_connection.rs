@@ -306,7 +306,7 @@ impl WriterConnection {
         })
     }
 
-    /// The head of a session that this writer knows by heart; its lease allows no other writer to move it.
+    /// The cached head of a session; the lease prevents any other writer from moving it.
     pub(super) fn cached_end(&self, lease: &Lease) -> Option<Anchor> {
         let known = self.known.get(&lease.session)?;
         (known.token == Some(lease.token)).then(|| known.end())

@@ -81,7 +81,7 @@ impl RelayStepper<'_> {
             UpstreamEvent::StateSnapshot(state) => self.state_replaced(state),
             UpstreamEvent::StateDelta(operations) => self.state_patched(&operations),
             UpstreamEvent::MessagesSnapshot(messages) => self.snapshot(&messages),
-            UpstreamEvent::OldInterrupt(value) => self.run().old_interrupts.push(value),
+            UpstreamEvent::LegacyInterrupt(value) => self.run().legacy_interrupts.push(value),
             UpstreamEvent::RunStarted
             | UpstreamEvent::Stream { .. }
             | UpstreamEvent::Raw
@@ -162,7 +162,7 @@ impl RelayStepper<'_> {
                     name: name.filter(|name| !name.is_empty()).unwrap_or_else(|| "tool".to_owned()),
                     arguments: String::new(),
                     is_complete: false,
-                    is_made_up: false,
+                    is_synthetic: false,
                 });
                 if !has_open_calls {
                     self.open_step();
@@ -371,7 +371,7 @@ impl RelayStepper<'_> {
                 name: function["name"].as_str().unwrap_or("tool").to_owned(),
                 arguments: function["arguments"].as_str().unwrap_or_default().to_owned(),
                 is_complete: true,
-                is_made_up: false,
+                is_synthetic: false,
             });
         }
     }

@@ -76,7 +76,7 @@ impl RelayStepper<'_> {
         self.abandon_shown_text();
         self.seal_calls(false);
         self.leave();
-        self.save_memory();
+        self.save_state();
         self.emit(Event::RetryScheduled {
             operation: Operation::ModelRequest,
             kind,
@@ -180,7 +180,7 @@ impl RelayStepper<'_> {
             if state.is_some() {
                 self.m.memory.state = state;
             }
-            self.lost_run(draft);
+            self.set_interrupted_run(draft);
         }
         self.fail(upstream_cut("restarted"), false);
     }

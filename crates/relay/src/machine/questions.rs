@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Name of the tool in a question that belongs to no call of the agent.
-const MADE_UP_TOOL: &str = "interrupt";
+const INTERRUPT_TOOL: &str = "interrupt";
 /// Longest text of an interrupt that is shown as the reason of its question, in characters.
 const REASON_CHARS: usize = 500;
 
@@ -46,22 +46,22 @@ impl RelayStepper<'_> {
             interrupts.into_iter().take(self.env.limits.calls_per_step).collect();
         for (number, interrupt) in interrupts.iter().enumerate() {
             if self.call_of(interrupt).is_none() {
-                self.make_up_call(number, interrupt);
+                self.add_synthetic_call(number, interrupt);
             }
         }
         self.finish_answer(false);
-        let made_up: Vec<CallId> = self.made_up_calls();
-        let mut made_up = made_up.into_iter();
+        let synthetic: Vec<CallId> = self.synthetic_calls();
+        let mut synthetic = synthetic.into_iter();
         let mut asked = Vec::new();
         for interrupt in &interrupts {
             let id = interrupt["id"].as_str().map(str::to_owned);
             let known = self.call_of(interrupt);
             let is_call = known.is_some();
-            let Some(call) = known.or_else(|| made_up.next()) else { continue };
+            let Some(call) = known.or_else(|| synthetic.next()) else { continue };
             asked.push((Interrupt { id, call, is_call, answer: None }, interrupt));
         }
         self.m.memory.interrupts = asked.iter().map(|(interrupt, _)| interrupt.clone()).collect();
-        self.save_memory();
+        self.save_state();
         // Calls without a question have no result and will get none: the run that made them is over.
         let waiting: Vec<CallId> = asked.iter().map(|(it, _)| it.call.clone()).collect();
         self.end_calls_without_result(|call| waiting.contains(call));
@@ -84,7 +84,7 @@ impl RelayStepper<'_> {
         Some(CallId::from(theirs))
     }
 
-    fn make_up_call(&mut self, number: usize, interrupt: &Value) {
+    fn add_synthetic_call(&mut self, number: usize, interrupt: &Value) {
         let arguments = match interrupt {
             Value::Object(map) => {
                 let keep = |(key, _): &(&String, &Value)| *key != "id";
@@ -96,18 +96,18 @@ impl RelayStepper<'_> {
         };
         let call = DraftCall {
             theirs: format!("budao-interrupt-{number}"),
-            name: MADE_UP_TOOL.to_owned(),
+            name: INTERRUPT_TOOL.to_owned(),
             arguments: arguments.to_string(),
             is_complete: true,
-            is_made_up: true,
+            is_synthetic: true,
         };
         self.run().draft.add_call(call);
     }
 
-    fn made_up_calls(&self) -> Vec<CallId> {
+    fn synthetic_calls(&self) -> Vec<CallId> {
         let last = self.m.session.history.last().map(|message| &*message.content);
         let ids = crate::draft::UpstreamIds::of(last.unwrap_or_default());
-        ids.made_up.iter().map(|id| CallId::from(id.as_str())).collect()
+        ids.synthetic.iter().map(|id| CallId::from(id.as_str())).collect()
     }
 
     fn ask_one(&mut self, id: &CallId, interrupt: &Value) {
@@ -214,7 +214,7 @@ impl RelayStepper<'_> {
     fn continue_turn(&mut self) {
         let is_open = |interrupt: &Interrupt| interrupt.answer.is_none();
         if self.m.memory.interrupts.iter().any(is_open) {
-            return self.save_memory();
+            return self.save_state();
         }
         self.start_allowed_calls();
         if !self.m.has_open_calls() {
@@ -224,7 +224,7 @@ impl RelayStepper<'_> {
         self.post();
         // The answers are given once; they are not those of a later request.
         self.m.memory.interrupts.clear();
-        self.save_memory();
+        self.save_state();
     }
 
     /// Closes all open questions; their calls are cancelled.

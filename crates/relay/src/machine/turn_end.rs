@@ -18,7 +18,7 @@ impl RelayStepper<'_> {
             self.close_item(item, &id);
         }
         let mut interrupts = end.interrupts;
-        interrupts.append(&mut self.run().old_interrupts);
+        interrupts.append(&mut self.run().legacy_interrupts);
         if !interrupts.is_empty() {
             return self.ask(interrupts);
         }
@@ -75,7 +75,7 @@ impl RelayStepper<'_> {
         self.m.is_restoring = false;
         self.m.memory.interrupts.clear();
         self.m.memory.resubmits = 0;
-        self.save_memory();
+        self.save_state();
         let trace = self.m.session.trace();
         let fault = fault.map(|fault| fault.with_trace(trace));
         let steps = self.turn().step;

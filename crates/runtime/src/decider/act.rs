@@ -39,7 +39,7 @@ impl NativeDecider {
         self.tools.admission = None;
     }
 
-    /// The end of the patience of a turn that nobody observes and that does nothing but wait at its gate.
+    /// The end of the patience of an unobserved turn that only waits at its gate.
     pub(super) fn wait_end(&self) -> Option<Timestamp> {
         let turn = self.session.turn.as_ref()?;
         // The requests of a session below another one follow the observers of that one while they are loaded.

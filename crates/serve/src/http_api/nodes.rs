@@ -19,7 +19,7 @@ use crate::{nodes::NodeView, problem::Problem, server::Server};
 /// The servers of the journal.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct NodeList {
-    /// Every server that has not left, ordered by name; servers that are gone are listed for an hour.
+    /// Every server that has not left, ordered by name; servers that are gone are listed for ten minutes.
     nodes: Vec<NodeView>,
 }
 

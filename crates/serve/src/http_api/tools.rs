@@ -48,7 +48,7 @@ pub(crate) struct WorkerProcess {
     tools: Vec<String>,
 }
 
-/// Who offers what.
+/// The tools of workers, and the processes that offer them.
 #[derive(Clone, Debug, Default, Serialize, utoipa::ToSchema)]
 pub(crate) struct ToolList {
     /// The tools for all sessions of the tenant, by name.

@@ -68,7 +68,7 @@ impl RpcError {
     }
 }
 
-/// How the client talks.
+/// The era of the client's protocol version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Era {
     /// With a handshake, up to 2025-11-25.
