@@ -149,6 +149,15 @@ pub(crate) static STEPS: &[Step] = &[
         run: cargo::clippy,
     },
     Step {
+        name: "features",
+        about: "the program builds without its parts, and with each one alone with --full",
+        budget: minutes(3),
+        when: StepScope::Always,
+        needs: &[],
+        inputs: PROGRAMS,
+        run: cargo::features,
+    },
+    Step {
         name: "tests",
         about: "unit and integration tests",
         budget: minutes(14),

@@ -3,6 +3,7 @@
 //! Stdout carries the protocol and nothing else. Log lines for the operator go into a file in the state directory.
 //! `budao acp doctor` checks the same setup and writes nothing.
 
+mod choices;
 mod claude;
 mod doctor;
 mod editor_documents;
@@ -19,7 +20,7 @@ use budao_acp::{
     Bridge, EditorOptions, EditorServices, InitializeContext, ModelChoice, SignIn, SlashCommand,
 };
 use budao_core::{
-    Fault, Lang,
+    Fault, Kind, Lang,
     engine::Engine,
     event::Settings,
     tool::{Mode, Permissions},
@@ -29,7 +30,7 @@ use budao_journal::Reader;
 use budao_models::{Models, Spec};
 
 use crate::{
-    choices::{EngineName, FailureReport, one_of},
+    choices::one_of,
     config::{Config, ConfigArgs},
     exit::Exit,
     setup::{self, JournalArgs},
@@ -37,6 +38,7 @@ use crate::{
     texts::localize,
 };
 
+use self::choices::{EngineName, FailureReport};
 pub(crate) use editor_servers::EditorServers;
 
 /// Time sessions get to end their turns and programs after the editor disconnects. Programs that still run are then
@@ -176,6 +178,11 @@ impl ServeArgs {
         })
     }
 }
+/// The JSON-RPC error code of a kind of fault.
+pub(crate) fn json_rpc_code(kind: Kind) -> Option<i32> {
+    Some(budao_acp::json_rpc_code(kind))
+}
+
 /// Directs log lines to the ACP log file; must run before the first log line. `doctor` writes no log.
 pub(crate) fn start_log(args: &Args) -> Result<(), Fault> {
     match args.action {

@@ -15,7 +15,6 @@ mod view;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use budao_claude::DEFAULT_MODEL;
 use budao_core::{
     Fault, Lang, Record,
     engine::{Engine, SessionOptions},
@@ -27,7 +26,6 @@ use budao_core::{
 };
 use budao_journal::{Reader, fold};
 use budao_mcp::ServerSet;
-use budao_models::Models;
 use budao_runtime::world;
 use futures::{FutureExt as _, StreamExt as _, stream::BoxStream};
 use tokio::{sync::mpsc, time::MissedTickBehavior};
@@ -110,7 +108,9 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         }
     };
     let settings = match &engine {
-        EngineChoice::Claude(_) => settings.with_models(vec![claude_model(&args.session.model)?]),
+        EngineChoice::Claude(_) => {
+            settings.with_models(vec![crate::claude::chat_model(&args.session.model)?])
+        }
         EngineChoice::Agui(_) => settings.with_models(vec![budao_relay::MODEL.to_owned()]),
         EngineChoice::Native => settings,
     };
@@ -150,12 +150,6 @@ fn quiet(mut config: Config) -> Config {
         config.log.level = Some("off".to_owned());
     }
     config
-}
-
-/// The model of a new session of the Claude CLI. It does not know our model names, so those become its default model.
-fn claude_model(named: &str) -> Result<String, Fault> {
-    let is_ours = named.split(',').all(|name| Models::parse_spec(name).is_ok());
-    if is_ours { Ok(DEFAULT_MODEL.to_owned()) } else { crate::claude::one_model(named) }
 }
 
 /// The session to talk to, from `--resume` or the list.
@@ -221,6 +215,7 @@ fn submitter(
     commands
 }
 
+#[cfg(feature = "serve")]
 pub(crate) use pick::{ago, state};
 #[cfg(test)]
 pub(crate) use tests::buffer_text;

@@ -2,8 +2,9 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+pub(crate) use budao_claude::ENGINE_NAME;
 use budao_claude::{
-    Claude, ClaudeConfig, CliProgram,
+    Claude, ClaudeConfig, CliProgram, DEFAULT_MODEL,
     find::{Search, find},
 };
 use budao_core::{
@@ -13,9 +14,30 @@ use budao_core::{
     world::World,
 };
 use budao_journal::Journal;
+use budao_models::Models;
 use budao_scrub::Scrubber;
 
-use crate::{lease_holder, setup};
+use crate::{
+    config::Config,
+    engines::RunningEngine,
+    lease_holder,
+    setup::{self, JournalArgs},
+    traces,
+};
+
+/// Starts the CLI's engine for `--engine claude`, with the CLI at `path` or where it is found.
+pub(crate) async fn start(
+    path: Option<PathBuf>,
+    journal: &JournalArgs,
+    file: Config,
+) -> Result<RunningEngine, Fault> {
+    let (world, mut limits, places) = (traces::world(), file.limits, file.places);
+    let program = program(path)?;
+    let journal = journal.open(&world).await?;
+    setup::set_lease_times(&*journal, &mut limits);
+    let engine = engine(program, Arc::clone(&journal), &world, limits, places, false);
+    Ok(RunningEngine { engine: Arc::new(engine), journal, native: None })
+}
 
 /// Path of the CLI: `given`, else `CLAUDE_CODE_EXECUTABLE`, else `claude` in `PATH`. Fails if there is none.
 pub(crate) fn program(given: Option<PathBuf>) -> Result<PathBuf, Fault> {
@@ -31,8 +53,19 @@ pub(crate) fn is_configured() -> bool {
     std::env::var_os("CLAUDE_CODE_EXECUTABLE").is_some_and(|value| !value.is_empty())
 }
 
+/// The model of new sessions of a server: the named one, or the CLI's default.
+pub(crate) fn server_model(named: Option<&str>) -> Result<String, Fault> {
+    one_model(named.unwrap_or(DEFAULT_MODEL))
+}
+
+/// The model of a new session in the chat. The CLI does not know our model names, so those become its default model.
+pub(crate) fn chat_model(named: &str) -> Result<String, Fault> {
+    let is_ours = named.split(',').all(|name| Models::parse_spec(name).is_ok());
+    if is_ours { Ok(DEFAULT_MODEL.to_owned()) } else { one_model(named) }
+}
+
 /// The one model of a session of the CLI, which has no list of models.
-pub(crate) fn one_model(named: &str) -> Result<String, Fault> {
+fn one_model(named: &str) -> Result<String, Fault> {
     if named.contains(',') {
         return Err(Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
             .with(Fact::ConfigKey, "--model")

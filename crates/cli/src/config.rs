@@ -5,11 +5,13 @@
 
 mod command;
 mod layers;
+#[cfg(feature = "serve")]
+mod serve;
+#[cfg(not(feature = "serve"))]
+#[path = "missing/config_serve.rs"]
+mod serve;
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
 
 use budao_core::{
     Fault, Kind,
@@ -21,15 +23,11 @@ use budao_core::{
 };
 use budao_mcp::{ConfineConfig, McpServerConfig as McpConfig, Transport};
 use budao_relay::RelayConfig;
-use budao_remote::WorkerLimits;
-use budao_serve::{
-    Limits as ServeLimits,
-    alerts::{Rules, Threshold},
-};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 pub(crate) use self::command::{Args, run};
+use self::serve::{AlertsConfig, ServeConfig};
 use crate::{log::Log, smcp::RoomConfig};
 
 /// Options for the configuration file and MCP servers.
@@ -142,85 +140,6 @@ pub(crate) struct TracesConfig {
     _endpoint: Option<String>,
     /// The web address of a trace in a trace viewer, with `{trace}` in place of its id.
     pub(crate) viewer: Option<String>,
-}
-
-/// Alerts about critical, unrecoverable or frequent faults.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct AlertsConfig {
-    /// URL that alerts are posted to; without one there are no alerts.
-    #[serde(skip_serializing)]
-    webhook: Option<SecretText>,
-    /// `round`: milliseconds between two checks. `pause`: milliseconds between two alerts about the same fault.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    round: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pause: Option<u64>,
-    /// Milliseconds after which a call whose outcome is unknown raises an alert; absent or 0 for never.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    doubt: Option<u64>,
-    /// Rates of faults that raise an alert.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    threshold: Vec<Threshold>,
-}
-
-/// A text that `Debug` does not print.
-#[derive(Clone, Deserialize)]
-#[serde(transparent)]
-struct SecretText(String);
-
-impl std::fmt::Debug for SecretText {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("…")
-    }
-}
-
-impl AlertsConfig {
-    /// The alert rules for the server; none without a webhook. The cursor file lies beside the journal; a
-    /// journal without a file has none.
-    pub(crate) fn to_alerts(&self, journal: Option<&Path>) -> Option<budao_serve::alerts::Alerts> {
-        let mut rules = Rules { threshold: self.threshold.clone(), ..Rules::default() };
-        rules.round = self.round.map_or(rules.round, Duration::from_millis);
-        rules.pause = self.pause.map_or(rules.pause, Duration::from_millis);
-        rules.doubt = self.doubt.map_or(rules.doubt, Duration::from_millis);
-        let cursor = journal.map(|journal| {
-            let mut name = journal.as_os_str().to_owned();
-            name.push("-alerts");
-            name.into()
-        });
-        let webhook = self.webhook.clone()?.0.into();
-        Some(budao_serve::alerts::Alerts { webhook, cursor, rules })
-    }
-}
-
-/// The `[serve]` table. Every key except `limits` and `workers` is also a flag.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct ServeConfig {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    listen: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    token_file: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    jwt_secret: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    jwt_key: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    jwt_audience: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    origin: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    host: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    state_key: Vec<PathBuf>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    allow_model: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    on_disconnect: Option<String>,
-    /// Limits of the gateway.
-    pub(crate) limits: ServeLimits,
-    /// Bounds for programs that offer tools.
-    pub(crate) workers: WorkerLimits,
 }
 
 /// File keys that set a flag's default: the key, and the id of the flag.
@@ -345,6 +264,7 @@ fn load(path: Option<&Path>) -> Result<Config, Fault> {
     let mut config: Config = value.try_into().map_err(|error: toml::de::Error| {
         layers::invalid_at("the environment", error.message(), "BUDAO__…")
     })?;
+    RoomConfig::check(&config.smcp)?;
     config.models.gate.check()?;
     config.limits.gate = config.models.gate.clone();
     config.limits.fallback = config.models.fallback.clone();
@@ -436,6 +356,8 @@ fn wrong(key: &str, expected: &str, received: &str) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use budao_core::{Lang, fault::text};
 
     use super::*;

@@ -40,7 +40,7 @@ impl EngineChoice {
     pub(crate) fn parse(named: &str, path: Option<&Path>) -> Result<Self, Fault> {
         match named {
             Settings::NATIVE => Ok(Self::Native),
-            budao_claude::ENGINE_NAME => Ok(Self::Claude(path.map(Path::to_owned))),
+            claude::ENGINE_NAME => Ok(Self::Claude(path.map(Path::to_owned))),
             budao_relay::ENGINE_NAME => Ok(Self::Agui(None)),
             other => match other.strip_prefix("agui:").filter(|address| !address.is_empty()) {
                 Some(address) => Ok(Self::Agui(Some(address.to_owned()))),
@@ -75,15 +75,7 @@ impl RunningEngine {
                 let engine = Arc::new(application.runtime.clone());
                 Ok(Self { engine, journal, native: Some(application) })
             }
-            EngineChoice::Claude(path) => {
-                let (world, mut limits, places) = (traces::world(), file.limits, file.places);
-                let program = claude::program(path)?;
-                let journal = journal.open(&world).await?;
-                setup::set_lease_times(&*journal, &mut limits);
-                let shared = Arc::clone(&journal);
-                let engine = claude::engine(program, shared, &world, limits, places, false);
-                Ok(Self { engine: Arc::new(engine), journal, native: None })
-            }
+            EngineChoice::Claude(path) => claude::start(path, journal, file).await,
             EngineChoice::Agui(address) => Self::start_relay(address, journal, file).await,
         }
     }

@@ -10,8 +10,10 @@ use budao_core::{
 };
 
 use crate::{
+    acp,
     choices::one_of,
     exit::Exit,
+    serve, smcp,
     terminal::Terminal,
     texts::{count, fill, localize},
 };
@@ -48,25 +50,34 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The numbers that protocols have for a kind, from the crates that speak them.
+/// The numbers that protocols have for a kind, from the parts of this program that speak them.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 struct ProtocolNumbers {
-    smcp: u16,
-    http: u16,
-    json_rpc: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    smcp: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    json_rpc: Option<i32>,
 }
 
 impl ProtocolNumbers {
     fn of(kind: Kind) -> Self {
         Self {
-            smcp: budao_smcp::codes::smcp_code(kind),
-            http: budao_serve::http_status(kind),
-            json_rpc: budao_acp::json_rpc_code(kind),
+            smcp: smcp::code(kind),
+            http: serve::http_status(kind),
+            json_rpc: acp::json_rpc_code(kind),
         }
     }
 
-    fn all(self) -> [i64; 3] {
-        [self.smcp.into(), self.http.into(), self.json_rpc.into()]
+    /// The A2C-SMCP number.
+    fn smcp(self) -> Option<i64> {
+        self.smcp.map(i64::from)
+    }
+
+    fn all(self) -> impl Iterator<Item = i64> {
+        let others = [self.http.map(i64::from), self.json_rpc.map(i64::from)];
+        self.smcp().into_iter().chain(others.into_iter().flatten())
     }
 }
 

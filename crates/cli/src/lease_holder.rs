@@ -1,19 +1,12 @@
 //! Identifies this process as a lease holder, by pid, start time and boot, and detects dead holders.
 
-use std::sync::{Arc, LazyLock};
+#[cfg(feature = "serve")]
+pub(crate) mod known_nodes;
+#[cfg(not(feature = "serve"))]
+#[path = "missing/known_nodes.rs"]
+mod known_nodes;
 
 use budao_runtime::HolderLiveness;
-use budao_serve::NodeCensus;
-
-/// What this process knows of other servers. Only `budao serve` reads them; for other commands it knows the processes of
-/// this machine.
-static CENSUS: LazyLock<Arc<NodeCensus>> =
-    LazyLock::new(|| Arc::new(NodeCensus::new(name(), |holder| is_gone(holder).unwrap_or(false))));
-
-/// What this process knows of other servers.
-pub(crate) fn census() -> &'static Arc<NodeCensus> {
-    &CENSUS
-}
 
 /// The holder name of this process: `pid:NUMBER:START:BOOT-NAMESPACE`.
 pub(crate) fn name() -> String {
@@ -27,11 +20,11 @@ pub(crate) struct KnownHolders;
 
 impl HolderLiveness for KnownHolders {
     fn is_dead(&self, holder: &str) -> bool {
-        census().is_dead(holder)
+        known_nodes::is_dead(holder)
     }
 
     fn is_alive(&self, holder: &str) -> bool {
-        census().is_alive(holder)
+        known_nodes::is_alive(holder)
     }
 }
 

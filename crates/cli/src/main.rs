@@ -3,11 +3,14 @@
 //! Every subcommand is a module with clap arguments and a function that returns an [`Exit`]. Output goes through a
 //! [`Terminal`]: data on stdout, messages on stderr. A panic ends here with an exit code of its own.
 
-mod acp;
+#![cfg_attr(
+    not(feature = "default"),
+    allow(dead_code, reason = "some helpers are only used by a part that is not built in")
+)]
+
 mod anomalies;
 mod chat;
 mod choices;
-mod claude;
 mod completions;
 mod config;
 mod demo;
@@ -22,22 +25,22 @@ mod journal;
 mod lang;
 mod lease_holder;
 mod line_breaks;
+mod listener;
 mod log;
 mod man;
 mod mcp;
-mod nodes;
+mod missing;
 mod port_owner;
 mod program;
 mod progress;
+mod remote;
 mod replay_check;
 mod run;
 mod screen;
-mod serve;
 mod session_name;
 mod sessions;
 mod setup;
 mod signals;
-mod smcp;
 mod spending;
 mod symbols;
 mod terminal;
@@ -45,10 +48,50 @@ mod texts;
 mod time_point;
 mod timers;
 mod tools;
-mod top;
-mod traces;
 mod transcript;
 mod watch;
+
+// Parts that a program can be built without. The replacement beside each one refuses, and says how to build it in.
+#[cfg(feature = "acp")]
+mod acp;
+#[cfg(not(feature = "acp"))]
+#[path = "missing/acp.rs"]
+mod acp;
+#[cfg(feature = "claude")]
+mod claude;
+#[cfg(not(feature = "claude"))]
+#[path = "missing/claude.rs"]
+mod claude;
+#[cfg(feature = "serve")]
+mod nodes;
+#[cfg(not(feature = "serve"))]
+#[path = "missing/nodes.rs"]
+mod nodes;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(not(feature = "postgres"))]
+#[path = "missing/postgres.rs"]
+mod postgres;
+#[cfg(feature = "serve")]
+mod serve;
+#[cfg(not(feature = "serve"))]
+#[path = "missing/serve.rs"]
+mod serve;
+#[cfg(feature = "smcp")]
+mod smcp;
+#[cfg(not(feature = "smcp"))]
+#[path = "missing/smcp.rs"]
+mod smcp;
+#[cfg(feature = "serve")]
+mod top;
+#[cfg(not(feature = "serve"))]
+#[path = "missing/top.rs"]
+mod top;
+#[cfg(feature = "traces")]
+mod traces;
+#[cfg(not(feature = "traces"))]
+#[path = "missing/traces.rs"]
+mod traces;
 
 use budao_core::{
     Fault, Kind, Lang,
@@ -126,7 +169,8 @@ fn main() -> std::process::ExitCode {
 
 /// The command line with the examples of its help.
 fn command() -> clap::Command {
-    examples::attach(Cli::command())
+    // clap needs a `'static` text, and this runs once per process.
+    examples::attach(Cli::command()).version(&*Box::leak(missing::version().into_boxed_str()))
 }
 
 /// Parses the command line with the configuration file's values as defaults.
@@ -153,7 +197,7 @@ fn run(cli: &Cli) -> Exit {
                 return terminal.finish(failed(&fault, lang, &terminal));
             }
         }
-        Command::Smcp(args) => logging(args.usual_log()),
+        Command::Smcp(args) => logging(smcp::usual_log(args)),
         _ => logging("off"),
     }
     let exit = match &cli.command {
@@ -215,6 +259,10 @@ fn wait(work: impl Future<Output = Result<Exit, Fault>>, lang: Lang, terminal: &
 }
 
 fn failed(fault: &Fault, lang: Lang, terminal: &Terminal) -> Exit {
+    if let Some(text) = missing::describe(fault, lang) {
+        terminal.say(&text);
+        return Exit::Usage;
+    }
     terminal.say(&texts::with_address(text::user_text(fault, lang), fault));
     for advice in fault.user_advice() {
         let line = match advice {

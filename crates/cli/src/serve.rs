@@ -11,7 +11,6 @@ use std::{
     sync::Arc,
 };
 
-use budao_claude::DEFAULT_MODEL;
 use budao_core::{
     Fault, Lang,
     event::Settings,
@@ -31,7 +30,7 @@ use crate::{
     config::ConfigArgs,
     engines::{EngineChoice, RunningEngine},
     exit::Exit,
-    port_owner,
+    listener,
     setup::JournalArgs,
     signals,
     smcp::{HubAccess, HubArgs, JoinedRooms, RoomConfig},
@@ -143,6 +142,11 @@ pub(crate) struct Args {
     journal: JournalArgs,
 }
 
+/// The HTTP status of a kind of fault.
+pub(crate) fn http_status(kind: Kind) -> Option<u16> {
+    Some(budao_serve::http_status(kind))
+}
+
 /// Runs the server until TERM, INT or, with `--exit-with-stdin`, the end of standard input.
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     let mut file = args.config.load()?;
@@ -170,10 +174,9 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     config.check_address(args.listen.ip())?;
     let hub = args.hub.hub(hub_access(args, made.as_deref()), lang, &traces::world())?;
     if let Some(mounted) = &hub {
-        config.extra_routes = mounted.hub.router();
-        config.hub = Some(mounted.counters());
+        mounted.mount(&mut config);
     }
-    let listener = listen(args.listen).await?;
+    let listener = listener::listen(args.listen).await?;
     config.metrics.install();
 
     let session_limit = file.limits.sessions;
@@ -212,7 +215,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         node.drain().await;
         stop.cancel();
         if let Some(mounted) = &hub {
-            mounted.hub.close().await;
+            mounted.close().await;
         }
         Ok(())
     };
@@ -233,9 +236,7 @@ impl Args {
         match self.engine()? {
             // A foreign agent chooses its model itself.
             EngineChoice::Agui(_) => Ok(vec![budao_relay::MODEL.to_owned()]),
-            EngineChoice::Claude(_) => {
-                crate::claude::one_model(named.unwrap_or(DEFAULT_MODEL)).map(|model| vec![model])
-            }
+            EngineChoice::Claude(_) => crate::claude::server_model(named).map(|model| vec![model]),
             EngineChoice::Native => {
                 let models = split_models("--model", named.unwrap_or("demo"))?;
                 models.iter().try_for_each(|model| Models::parse_spec(model).map(drop))?;
@@ -270,26 +271,6 @@ fn announce(listener: &TcpListener, token: Option<&str>, lang: Lang, terminal: &
     let token = token.map_or(String::new(), |token| format!("#token={token}"));
     terminal.data(&format!("http://{address}/{token}\n"));
     terminal.say(localize(lang, "serve-listening-press-ctrl-c-to-stop"));
-}
-
-/// Binds the address. If it is in use, the fault names the process that listens there.
-pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, Fault> {
-    TcpListener::bind(address).await.map_err(|error| {
-        let fault = match error.kind() {
-            io::ErrorKind::AddrInUse => Fault::new(Kind::AddressInUse, Operation::StartServer)
-                .with(Fact::Endpoint, address.to_string())
-                .with_cause(port_owner::listener(address).map_or_else(
-                    || "the listening process is unknown".to_owned(),
-                    |who| format!("in use by {who}"),
-                ))
-                .advise_user([Advice::Custom(format!(
-                    "To use a free port: --listen {}:0",
-                    address.ip()
-                ))]),
-            _ => wrong("--listen", "an address of this machine", &address.to_string()),
-        };
-        fault.caused_by(&error)
-    })
 }
 
 /// Completes on TERM or INT, or when standard input ends if that is asked for. The handlers are installed by this call,

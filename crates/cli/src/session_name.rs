@@ -18,6 +18,12 @@ const DIGITS: usize = 32;
 /// Sessions that an ambiguous name lists.
 const LISTED: usize = 3;
 
+/// The last 6 characters of an id; its beginning is a timestamp, which many ids share.
+pub(crate) fn short(session: SessionId) -> String {
+    let id = session.to_string();
+    format!("…{}", &id[id.len() - 6..])
+}
+
 /// A complete id or its beginning, with or without dashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SessionName {

@@ -19,7 +19,6 @@ use budao_core::{
     world::World,
 };
 use budao_journal::{Access, Admin, Backends, Inspection, Journal, Retention};
-use budao_journal_postgres::{Credentials, PostgresBackend};
 use budao_mcp::{LoginStore, ServerEnvironment, ServerSet, ServerStore};
 use budao_models::{Keys, Model, Models, Vendor};
 use budao_remote::{Workers, WorkersConfig};
@@ -35,7 +34,7 @@ use budao_tools::{
 use crate::{
     acp::EditorServers,
     config::{Config, ModelsConfig},
-    lease_holder,
+    lease_holder, postgres,
     smcp::JoinedRooms,
     traces,
 };
@@ -174,14 +173,7 @@ pub(crate) fn set_lease_times(journal: &dyn Journal, limits: &mut Limits) {
 
 /// The kinds of journal that every command accepts.
 pub(crate) fn backends() -> Backends {
-    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let home = || set("HOME").map(|home| Path::new(&home).join(".pgpass"));
-    let credentials = Credentials {
-        user: set("PGUSER").or_else(|| set("USER")),
-        password: set("PGPASSWORD"),
-        passfile: set("PGPASSFILE").map(PathBuf::from).or_else(home),
-    };
-    Backends::embedded().with(Arc::new(PostgresBackend::new(credentials)))
+    Backends::embedded().with(postgres::backend())
 }
 
 /// A journal's URL for people: without a password and the parameters that may name files.

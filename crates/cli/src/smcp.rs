@@ -2,6 +2,7 @@
 
 mod computer;
 mod hub_limits;
+#[cfg(feature = "serve")]
 mod mounted_hub;
 mod resources;
 mod rooms;
@@ -27,10 +28,11 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
+#[cfg(feature = "serve")]
 pub(crate) use mounted_hub::{HubAccess, HubArgs};
 pub(crate) use rooms::{JoinedRooms, RoomConfig};
 
-use crate::{exit::Exit, signals, terminal::Terminal, texts::localize, traces};
+use crate::{exit::Exit, listener, signals, terminal::Terminal, texts::localize, traces};
 use hub_limits::LimitArgs;
 use show::Printer;
 
@@ -145,15 +147,25 @@ struct WatchArgs {
     room: String,
 }
 
-impl Args {
-    /// Default log filter: `warn` for the hub and a computer, which other machines depend on, else `off`.
-    pub(crate) fn usual_log(&self) -> &'static str {
-        match self.action {
-            Action::Server(_) | Action::Computer(_) => "warn",
-            _ => "off",
-        }
+/// Default log filter: `warn` for the hub and a computer, which other machines depend on, else `off`.
+pub(crate) fn usual_log(args: &Args) -> &'static str {
+    match args.action {
+        Action::Server(_) | Action::Computer(_) => "warn",
+        _ => "off",
     }
+}
 
+/// The A2C-SMCP error number of a kind of fault.
+pub(crate) fn code(kind: Kind) -> Option<u16> {
+    Some(budao_smcp::codes::smcp_code(kind))
+}
+
+/// Whether the kind is the one that its A2C-SMCP number primarily stands for.
+pub(crate) fn is_home(kind: Kind) -> bool {
+    budao_smcp::codes::is_smcp_home(kind)
+}
+
+impl Args {
     /// True if `--json` is given.
     fn as_json(&self) -> bool {
         match &self.action {
@@ -240,7 +252,7 @@ async fn serve(args: &ServerArgs, show: Printer<'_>) -> Result<Exit, Fault> {
         limits: args.limits.to_limits(),
         ..HubConfig::new(access)
     };
-    let listener = crate::serve::listen(args.listen).await?;
+    let listener = listener::listen(args.listen).await?;
     let url = format!("http://{}", listener.local_addr().unwrap_or(args.listen));
     let words = format!("{} {url}", localize(show.lang, "smcp-listening-on"));
     show.remark(&words, &json!({ "listening": url }));

@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use crate::{
     exit::Exit,
+    remote::Remote,
     symbols::one_line,
     terminal::{Terminal, table},
     texts::localize,
-    top::Remote,
 };
 
 /// Characters of a version that are shown.

@@ -18,11 +18,11 @@ use self::{
     draw::ScrollPosition,
     poll::{JournalPoller, Snapshot},
 };
-pub(crate) use self::{draw::short, remote::Remote};
 use crate::{
     chat,
     choices::one_of,
     exit::Exit,
+    remote::Remote,
     screen::{self, Screen, Theme},
     setup::JournalArgs,
     terminal::Terminal,

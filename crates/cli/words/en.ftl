@@ -505,3 +505,6 @@ watch-declined-there-is-no-terminal = {"  "}Declined: there is no terminal to as
 watch-opened-y-yes-n-no = {"  "}Opened? [y] yes  [n] decline >{" "}
 watch-fill-in-y-yes-n-no = {"  "}Answer? [y] yes  [n] decline >{" "}
 watch-y-yes-n-no = {"  "}[y] yes  [n] no >{" "}
+
+missing-part = `{ $setting }` needs the part `{ $part }`, which this program was built without.
+    To build it in, run: { $command }

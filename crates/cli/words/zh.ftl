@@ -441,3 +441,6 @@ watch-declined-there-is-no-terminal = {"  "}已拒绝回答：没有可供询问
 watch-opened-y-yes-n-no = {"  "}已打开？[y] 是  [n] 拒绝 >{" "}
 watch-fill-in-y-yes-n-no = {"  "}回答？[y] 是  [n] 拒绝 >{" "}
 watch-y-yes-n-no = {"  "}[y] 允许  [n] 拒绝 >{" "}
+
+missing-part = `{ $setting }` 需要 `{ $part }` 部分，而此程序构建时未包含它。
+    如需包含，请运行：{ $command }

@@ -22,6 +22,27 @@ pub(super) fn clippy(run: &StepContext) -> Result<StepResult> {
     Ok(StepResult::Passed(String::new()))
 }
 
+/// The features of the command line, each of which builds alone.
+const PARTS: [&str; 7] = ["acp", "claude", "documents", "postgres", "serve", "smcp", "traces"];
+
+/// Checks the command line with no part and with the server alone; with `--full`, with each part alone. The tests of the
+/// refusals then run in a program without parts.
+pub(super) fn features(run: &StepContext) -> Result<StepResult> {
+    let mut alone = vec!["", "serve"];
+    if run.is_full {
+        alone.extend(PARTS.into_iter().filter(|part| *part != "serve"));
+    }
+    for part in alone.iter().copied() {
+        let select = ["clippy", "--locked", "-p", "budao-cli", "--no-default-features"];
+        run.cargo(&[&select[..], &["--features", part, "--", "-D", "warnings"]].concat())?;
+    }
+    if run.is_full {
+        let select = ["test", "--locked", "-p", "budao-cli", "--no-default-features"];
+        run.cargo(&[&select[..], &["--bin", "budao", "missing::"]].concat())?;
+    }
+    Ok(StepResult::Passed(format!("{} sets", alone.len())))
+}
+
 /// Runs the tests with nextest if it is installed, otherwise with cargo's own runner, and returns their count. Some
 /// tests start an example as their peer, and the target selection below excludes examples, so these are built first.
 pub(super) fn tests(run: &StepContext) -> Result<StepResult> {

@@ -18,9 +18,9 @@ use super::{
 use crate::{
     form,
     screen::Theme,
+    session_name::short,
     symbols::{cut, one_line, wrap},
     texts::{count, localize},
-    top::short,
 };
 
 /// Maximum lines of the message being written.

@@ -12,10 +12,10 @@ use ratatui::{
 
 use crate::{
     screen::{Screen, Theme, termination_signal},
+    session_name::short,
     symbols::{cut, one_line},
     terminal::pad,
     texts::{count, localize},
-    top::short,
 };
 
 /// Maximum sessions in the list, most recently changed first.

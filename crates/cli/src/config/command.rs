@@ -129,7 +129,7 @@ struct Defaults {
 
 fn defaults() -> Result<Table, Fault> {
     let Config { limits, models, engines, serve, log, .. } = Config::default();
-    let serve = ServeConfig { listen: Some(crate::serve::LISTEN.to_owned()), ..serve };
+    let serve = serve.with_defaults();
     let (lang, model, permission) = ("en", "demo", "approval");
     let all = Defaults { lang, model, permission, limits, models, engines, serve, log };
     Table::try_from(all).map_err(|error| bug(&error))

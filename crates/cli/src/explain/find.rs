@@ -1,11 +1,10 @@
 //! Finds the kind for a typed code, number or name.
 
-use super::ProtocolNumbers;
 use budao_core::{Kind, Lang, fault::text};
-use budao_smcp::codes::{is_smcp_home, smcp_code};
 use strum::VariantArray as _;
 
-use super::Args;
+use super::{Args, ProtocolNumbers};
+use crate::smcp;
 
 /// Maximum number of suggestions.
 const NEAREST_MAX: usize = 5;
@@ -76,7 +75,7 @@ pub(super) fn filtered(args: &Args, query: &str) -> Vec<Kind> {
 
 fn by_number(number: i64) -> LookupResult {
     let with_number = kinds(|kind| has_number(*kind, number));
-    let home = |kind: &&Kind| is_smcp_home(**kind) && i64::from(smcp_code(**kind)) == number;
+    let home = |kind: &&Kind| smcp::is_home(**kind) && smcp_number(**kind) == Some(number);
     match (with_number.iter().find(home), &with_number[..]) {
         (Some(kind), _) => {
             LookupResult::PrimaryNumber { kind: *kind, number, others: with_number.len() - 1 }
@@ -88,14 +87,18 @@ fn by_number(number: i64) -> LookupResult {
 }
 
 fn has_number(kind: Kind, number: i64) -> bool {
-    ProtocolNumbers::of(kind).all().contains(&number)
+    ProtocolNumbers::of(kind).all().any(|known| known == number)
+}
+
+fn smcp_number(kind: Kind) -> Option<i64> {
+    ProtocolNumbers::of(kind).smcp()
 }
 
 /// Kinds whose primary SMCP number is at most two edits away, nearest first.
 fn nearest_numbers(number: i64) -> Vec<Kind> {
-    let mut homes = kinds(|kind| is_smcp_home(*kind));
+    let mut homes = kinds(|kind| smcp::is_home(*kind));
     let far = |kind: &Kind| {
-        let smcp = i64::from(smcp_code(*kind));
+        let smcp = smcp_number(*kind).unwrap_or_default();
         (strsim::osa_distance(&smcp.to_string(), &number.to_string()), smcp.abs_diff(number))
     };
     homes.retain(|kind| far(kind).0 <= 2);
@@ -179,12 +182,14 @@ mod tests {
     #[test]
     fn every_number_leads_somewhere() {
         for kind in Kind::VARIANTS {
-            let [smcp, http, json_rpc] = ProtocolNumbers::of(*kind).all();
-            let LookupResult::PrimaryNumber { kind: home, .. } = by_number(smcp) else {
-                panic!("{smcp} has no page")
-            };
-            assert_eq!(i64::from(smcp_code(home)), smcp);
-            for number in [http, json_rpc] {
+            let numbers = ProtocolNumbers::of(*kind);
+            if let Some(smcp) = numbers.smcp() {
+                let LookupResult::PrimaryNumber { kind: home, .. } = by_number(smcp) else {
+                    panic!("{smcp} has no page")
+                };
+                assert_eq!(smcp_number(home), Some(smcp));
+            }
+            for number in numbers.all() {
                 assert!(!matches!(by_number(number), LookupResult::None(_)), "{number}");
             }
         }

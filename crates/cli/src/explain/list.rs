@@ -1,10 +1,10 @@
 //! Lists of kinds: a table, suggestions, and JSON.
 
 use budao_core::{Kind, Lang, fault::text};
-use budao_smcp::codes::smcp_code;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::{
+    ProtocolNumbers,
     find::Suggestions,
     page::{KindJson, pretty},
 };
@@ -43,7 +43,8 @@ pub(super) fn near(near: &Suggestions, lang: Lang, terminal: &Terminal) -> Strin
     };
     match near {
         Suggestions::Numbers(kinds) => {
-            kinds.iter().map(|kind| line(kind, &smcp_code(*kind).to_string())).collect()
+            let number = |kind: &Kind| ProtocolNumbers::of(*kind).all().next().unwrap_or_default();
+            kinds.iter().map(|kind| line(kind, &number(kind).to_string())).collect()
         }
         Suggestions::Names(kinds) => {
             let widest = kinds.iter().map(|kind| kind.row().code.len()).max().unwrap_or(0);

@@ -97,13 +97,21 @@ impl Page<'_> {
             }
         }
         let ProtocolNumbers { smcp, http, json_rpc } = ProtocolNumbers::of(self.kind);
-        let numbers = format!("A2C-SMCP {smcp}, HTTP {http}, JSON-RPC {json_rpc}");
+        let numbers = [
+            smcp.map(|number| format!("A2C-SMCP {number}")),
+            http.map(|number| format!("HTTP {number}")),
+            json_rpc.map(|number| format!("JSON-RPC {number}")),
+        ];
+        let numbers: Vec<String> = numbers.into_iter().flatten().collect();
         let event: &'static str = row.event.into();
-        let mut rows = vec![
-            ("label-numbers", numbers),
+        let mut rows = Vec::new();
+        if !numbers.is_empty() {
+            rows.push(("label-numbers", numbers.join(", ")));
+        }
+        rows.extend([
             ("label-event", format!("{event} ({})", row.type_name)),
             ("label-editor", self.word("editor", row.editor.into())),
-        ];
+        ]);
         if !facts.is_empty() {
             rows.push(("label-facts", facts.join(", ")));
         }

@@ -40,7 +40,8 @@ impl RunningNode {
             ..NodeStatus::default()
         };
         let cluster: Arc<dyn Cluster> = Arc::clone(journal) as _;
-        let node = Node::new(cluster, Arc::clone(lease_holder::census()), world, status);
+        let node =
+            Node::new(cluster, Arc::clone(lease_holder::known_nodes::census()), world, status);
         // On a full disk, for example: the server serves what it can, and beats when it can.
         if let Err(fault) = node.join(&**engine).await {
             tracing::warn!(%fault, "joining the other nodes failed");

@@ -50,7 +50,7 @@ pub(crate) enum HubAccess<'a> {
 /// A hub to mount in the server, with the token for this process's own sessions.
 #[derive(Debug)]
 pub(crate) struct MountedHub {
-    pub(crate) hub: Hub,
+    hub: Hub,
     dialect: Dialect,
     own: Option<String>,
 }
@@ -110,10 +110,17 @@ impl HubArgs {
 }
 
 impl MountedHub {
-    /// The hub's counters, for the server's metrics.
-    pub(crate) fn counters(&self) -> CounterSource {
+    /// Adds the hub's routes to the server, and its counters to the metrics.
+    pub(crate) fn mount(&self, server: &mut budao_serve::Config) {
         let hub = self.hub.clone();
-        CounterSource::new(move || serde_json::to_value(hub.stats()).unwrap_or_default())
+        server.extra_routes = self.hub.router();
+        server.hub =
+            Some(CounterSource::new(move || serde_json::to_value(hub.stats()).unwrap_or_default()));
+    }
+
+    /// Disconnects agents and computers.
+    pub(crate) async fn close(&self) {
+        self.hub.close().await;
     }
 
     /// Completes a room configuration without a URL so that it joins this hub at its local address.

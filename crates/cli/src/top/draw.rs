@@ -1,9 +1,6 @@
 //! Draws a snapshot on the screen, or renders it as text.
 
-use budao_core::{
-    Lang, Timestamp,
-    event::{SessionId, Settings},
-};
+use budao_core::{Lang, Timestamp, event::Settings};
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
@@ -17,6 +14,7 @@ use crate::{
     chat::{ago, state},
     nodes,
     screen::Theme,
+    session_name::short,
     symbols::{cut, one_line, wrap},
     terminal::{Terminal, pad},
     texts::{count, fill, localize},
@@ -248,12 +246,6 @@ fn session(row: &SessionRow, now: Timestamp, is_roomy: bool, lang: Lang) -> Stri
         short(summary.session),
         pad(&turns, 8),
     )
-}
-
-/// The last 6 characters of an id; its beginning is a timestamp, which many ids share.
-pub(crate) fn short(session: SessionId) -> String {
-    let id = session.to_string();
-    format!("…{}", &id[id.len() - 6..])
 }
 
 fn faults(frame: &mut Frame<'_>, area: Rect, seen: &Snapshot, theme: Theme, lang: Lang) {

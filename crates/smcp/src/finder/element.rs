@@ -237,6 +237,7 @@ pub(super) fn short(text: &str) -> String {
 }
 
 /// Splits contents into pages. Every heading of level 1 or 2 starts a page.
+#[cfg(any(feature = "documents", test))]
 pub(super) fn paginate(contents: Vec<Content>) -> Vec<Page> {
     let mut pages = Vec::new();
     let mut page = Vec::new();

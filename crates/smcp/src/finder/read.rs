@@ -1,10 +1,12 @@
 //! Parses a file into pages of elements. Text formats never fail; a PDF may, with a reason.
 
-mod html;
-mod markdown;
-mod pdf;
+#[cfg(feature = "documents")]
+mod formats;
+#[cfg(not(feature = "documents"))]
+#[path = "read/formats_missing.rs"]
+mod formats;
 
-use super::element::{Content, Page, number, paginate};
+use super::element::{Content, Page, number};
 
 /// Lines on a page of plain text.
 const PAGE_LINES: usize = 200;
@@ -54,40 +56,19 @@ pub struct ParsedDocument {
 /// Parses the bytes of a file.
 ///
 /// # Errors
-/// The reason why a PDF cannot be read. Other types never fail.
+/// The reason why a PDF cannot be read, and for every type but plain text that this program was built without the
+/// feature `documents`. Nothing else fails.
 pub fn read(sort: FileType, bytes: &[u8]) -> Result<ParsedDocument, &'static str> {
-    let text = || String::from_utf8_lossy(bytes);
     let mut parsed = match sort {
-        FileType::Txt => plain(&text()),
-        FileType::Md => paged(None, markdown::contents(&text())),
-        FileType::Html => {
-            let (title, keywords, contents) = html::contents(&text());
-            ParsedDocument { keywords, ..paged(title, contents) }
-        }
-        FileType::Pdf => pdf::read(bytes)?,
+        FileType::Txt => plain(&String::from_utf8_lossy(bytes)),
+        FileType::Md => formats::markdown(bytes)?,
+        FileType::Html => formats::html(bytes)?,
+        FileType::Pdf => formats::pdf(bytes)?,
     };
     if parsed.pages.is_empty() {
         parsed.pages.push(Page::default());
     }
     Ok(parsed)
-}
-
-fn paged(title: Option<String>, mut contents: Vec<Content>) -> ParsedDocument {
-    bound(&mut contents);
-    let heading = contents.iter().find_map(|content| match content {
-        Content::Heading(_, text) => Some(text.clone()),
-        _ => None,
-    });
-    ParsedDocument { title: title.or(heading), keywords: Vec::new(), pages: paginate(contents) }
-}
-
-/// Cuts the contents at [`ELEMENTS_MAX`] and adds an element that says so.
-fn bound(contents: &mut Vec<Content>) {
-    if contents.len() > ELEMENTS_MAX {
-        contents.truncate(ELEMENTS_MAX);
-        contents
-            .push(Content::Text(format!("… the document goes on beyond {ELEMENTS_MAX} elements")));
-    }
 }
 
 /// Parses plain text: a page ends at a form feed or after [`PAGE_LINES`] lines, a paragraph at an empty line.
@@ -118,7 +99,7 @@ fn paragraphs(lines: &[&str]) -> Vec<Content> {
         .collect()
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "documents"))]
 mod tests {
     use super::*;
 

@@ -4,7 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use lopdf::{Document, LoadOptions};
 
-use super::{ParsedDocument, number, paragraphs};
+use crate::finder::{
+    element::number,
+    read::{ParsedDocument, paragraphs},
+};
 
 /// Bytes that a compressed stream may expand to; a small crafted file could otherwise exhaust memory.
 const UNPACKED_MAX: usize = 32 << 20;
@@ -15,7 +18,7 @@ const PAGES_MAX: usize = 10_000;
 /// Characters of a page.
 const PAGE_CHARS_MAX: usize = 1 << 20;
 
-pub(super) fn read(bytes: &[u8]) -> Result<ParsedDocument, &'static str> {
+pub(in crate::finder::read) fn read(bytes: &[u8]) -> Result<ParsedDocument, &'static str> {
     if !bytes.starts_with(b"%PDF-") {
         return Err("it does not begin as a PDF does");
     }

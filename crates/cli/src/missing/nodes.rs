@@ -1,0 +1,19 @@
+//! `budao nodes`, in a program that was built without it.
+
+use budao_core::{Fault, Lang};
+
+use crate::{
+    exit::Exit,
+    missing::{self, Part},
+    terminal::Terminal,
+};
+
+pub(crate) use crate::missing::CommandArgs as Args;
+
+/// Refuses.
+///
+/// # Errors
+/// `configuration_wrong`, always.
+pub(crate) async fn run(_: &Args, _: Lang, _: &Terminal) -> Result<Exit, Fault> {
+    Err(missing::fault(Part::Serve, "budao nodes"))
+}
