@@ -117,7 +117,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Every peer.
+/// The peers of the tests, then those that benchmarks measure.
 pub(crate) fn all() -> impl Iterator<Item = &'static Peer> + Clone {
     list::PEERS.iter().chain(frameworks::FRAMEWORKS)
 }

@@ -15,7 +15,7 @@ use crate::texts::fill;
     Clone, Copy, Debug, PartialEq, Eq, VariantArray, strum::EnumString, strum::IntoStaticStr,
 )]
 #[strum(serialize_all = "lowercase")]
-pub(crate) enum Part {
+pub(crate) enum ProgramPart {
     Acp,
     Claude,
     Documents,
@@ -25,7 +25,7 @@ pub(crate) enum Part {
     Traces,
 }
 
-impl Part {
+impl ProgramPart {
     fn is_built_in(self) -> bool {
         match self {
             Self::Acp => cfg!(feature = "acp"),
@@ -48,7 +48,7 @@ pub(crate) struct CommandArgs {
 
 /// The version for `--version`, with the names of missing parts.
 pub(crate) fn version() -> String {
-    let parts = Part::VARIANTS.iter().filter(|part| !part.is_built_in());
+    let parts = ProgramPart::VARIANTS.iter().filter(|part| !part.is_built_in());
     let names: Vec<&str> = parts.map(|part| part.into()).collect();
     let version = env!("CARGO_PKG_VERSION");
     if names.is_empty() {
@@ -60,7 +60,7 @@ pub(crate) fn version() -> String {
 
 /// The fault of a command or setting whose part is missing.
 #[allow(dead_code, reason = "a program with all parts refuses none")]
-pub(crate) fn fault(part: Part, setting: &'static str) -> Fault {
+pub(crate) fn fault(part: ProgramPart, setting: &'static str) -> Fault {
     let name: &str = part.into();
     Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
         .with(Fact::ConfigKey, setting)
@@ -70,7 +70,7 @@ pub(crate) fn fault(part: Part, setting: &'static str) -> Fault {
 
 /// The text about a fault of [`fault`]; none for any other fault.
 pub(crate) fn describe(fault: &Fault, lang: Lang) -> Option<String> {
-    let part: Part = fault.detail().text(Fact::Capability)?.parse().ok()?;
+    let part: ProgramPart = fault.detail().text(Fact::Capability)?.parse().ok()?;
     let setting = fault.detail().text(Fact::ConfigKey)?;
     if fault.kind() != Kind::ConfigurationWrong {
         return None;
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_missing_part_is_named_with_the_command_that_builds_it_in() {
-        for part in Part::VARIANTS {
+        for part in ProgramPart::VARIANTS {
             let name: &str = part.into();
             for lang in [Lang::En, Lang::Zh] {
                 let text = describe(&fault(*part, "--setting"), lang).unwrap();
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn the_version_names_what_is_missing_and_nothing_else() {
-        for part in Part::VARIANTS {
+        for part in ProgramPart::VARIANTS {
             assert_eq!(version().contains(<&str>::from(part)), !part.is_built_in(), "{part:?}");
         }
     }

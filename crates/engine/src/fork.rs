@@ -68,6 +68,7 @@ impl<F: DeciderFactory> Host<F> {
         }
         journal.release(&lease).await?;
         Err(Fault::new(Kind::CommandRepeated, Operation::OpenSession)
+            .with(Fact::CommandId, session.to_string())
             .with(Fact::Session, session.to_string()))
     }
 

@@ -8,7 +8,7 @@ use budao_tools::{Toolbox, builtin::EditorDocuments};
 
 use crate::{
     exit::Exit,
-    missing::{self, Part},
+    missing::{self, ProgramPart},
     terminal::Terminal,
 };
 
@@ -19,7 +19,7 @@ pub(crate) use crate::missing::CommandArgs as Args;
 /// # Errors
 /// `configuration_wrong`, always.
 pub(crate) async fn run(_: &Args, _: Lang, _: &Terminal) -> Result<Exit, Fault> {
-    Err(missing::fault(Part::Acp, "budao acp"))
+    Err(missing::fault(ProgramPart::Acp, "budao acp"))
 }
 
 /// Starts no log; [`run`] refuses.

@@ -7,7 +7,7 @@ use budao_core::Fault;
 use crate::{
     config::Config,
     engines::RunningEngine,
-    missing::{self, Part},
+    missing::{self, ProgramPart},
     setup::JournalArgs,
 };
 
@@ -15,7 +15,7 @@ use crate::{
 pub(crate) const ENGINE_NAME: &str = "claude";
 
 fn missing() -> Fault {
-    missing::fault(Part::Claude, "--engine claude")
+    missing::fault(ProgramPart::Claude, "--engine claude")
 }
 
 /// Refuses.

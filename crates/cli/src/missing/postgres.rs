@@ -8,7 +8,7 @@ use budao_journal::{
     Access, Backend, CheckReport, ExportReport, Inspection, Journal, OutputFactory, Progress,
 };
 
-use crate::missing::{self, Part};
+use crate::missing::{self, ProgramPart};
 
 /// The backend that refuses `postgres://` URLs.
 pub(crate) fn backend() -> Arc<dyn Backend> {
@@ -19,7 +19,7 @@ pub(crate) fn backend() -> Arc<dyn Backend> {
 struct MissingPostgres;
 
 fn missing() -> Fault {
-    missing::fault(Part::Postgres, "--journal postgres:")
+    missing::fault(ProgramPart::Postgres, "--journal postgres:")
 }
 
 #[async_trait]

@@ -4,7 +4,7 @@ use budao_core::{Fault, Kind, Lang};
 
 use crate::{
     exit::Exit,
-    missing::{self, Part},
+    missing::{self, ProgramPart},
     terminal::Terminal,
 };
 
@@ -15,7 +15,7 @@ pub(crate) use crate::missing::CommandArgs as Args;
 /// # Errors
 /// `configuration_wrong`, always.
 pub(crate) async fn run(_: &Args, _: Lang, _: &Terminal) -> Result<Exit, Fault> {
-    Err(missing::fault(Part::Serve, "budao serve"))
+    Err(missing::fault(ProgramPart::Serve, "budao serve"))
 }
 
 /// None: no part of this program speaks HTTP to clients.

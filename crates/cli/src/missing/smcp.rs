@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::{
     exit::Exit,
-    missing::{self, Part},
+    missing::{self, ProgramPart},
     terminal::Terminal,
 };
 
@@ -19,7 +19,7 @@ pub(crate) use crate::missing::CommandArgs as Args;
 /// # Errors
 /// `configuration_wrong`, always.
 pub(crate) async fn run(_: &Args, _: Lang, _: &Terminal) -> Result<Exit, Fault> {
-    Err(missing::fault(Part::Smcp, "budao smcp"))
+    Err(missing::fault(ProgramPart::Smcp, "budao smcp"))
 }
 
 /// Default log filter.
@@ -50,7 +50,7 @@ impl RoomConfig {
     /// # Errors
     /// `configuration_wrong` if there is one.
     pub(crate) fn check(rooms: &[Self]) -> Result<(), Fault> {
-        if rooms.is_empty() { Ok(()) } else { Err(missing::fault(Part::Smcp, "[[smcp]]")) }
+        if rooms.is_empty() { Ok(()) } else { Err(missing::fault(ProgramPart::Smcp, "[[smcp]]")) }
     }
 
     /// Empty: the entry is not read.
@@ -73,7 +73,7 @@ impl JoinedRooms {
     }
 
     pub(crate) async fn join_one(&self, _: RoomConfig, _: &World) -> Result<(), Fault> {
-        Err(missing::fault(Part::Smcp, "[[smcp]]"))
+        Err(missing::fault(ProgramPart::Smcp, "[[smcp]]"))
     }
 
     pub(crate) fn secrets(_: &[RoomConfig]) -> Vec<String> {
@@ -132,7 +132,7 @@ impl HubArgs {
         _: Lang,
         _: &World,
     ) -> Result<Option<MountedHub>, Fault> {
-        if self.smcp { Err(missing::fault(Part::Smcp, "--smcp")) } else { Ok(None) }
+        if self.smcp { Err(missing::fault(ProgramPart::Smcp, "--smcp")) } else { Ok(None) }
     }
 }
 

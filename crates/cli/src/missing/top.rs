@@ -4,7 +4,7 @@ use budao_core::{Fault, Lang};
 
 use crate::{
     exit::Exit,
-    missing::{self, Part},
+    missing::{self, ProgramPart},
     terminal::Terminal,
 };
 
@@ -15,5 +15,5 @@ pub(crate) use crate::missing::CommandArgs as Args;
 /// # Errors
 /// `configuration_wrong`, always.
 pub(crate) async fn run(_: &Args, _: Lang, _: &Terminal) -> Result<Exit, Fault> {
-    Err(missing::fault(Part::Serve, "budao top"))
+    Err(missing::fault(ProgramPart::Serve, "budao top"))
 }

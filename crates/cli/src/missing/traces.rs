@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use budao_core::{Fault, world::World};
 use budao_runtime::world;
 
-use crate::missing::{self, Part};
+use crate::missing::{self, ProgramPart};
 
 /// OpenTelemetry's variable for the traces endpoint.
 const ONLY_TRACES: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
@@ -30,7 +30,7 @@ pub(crate) fn aim(endpoint: Option<String>, _: bool) {
 /// `configuration_wrong` if an endpoint is set.
 pub(crate) fn start() -> Result<(), Fault> {
     if IS_AIMED.get() == Some(&true) {
-        return Err(missing::fault(Part::Traces, "--traces"));
+        return Err(missing::fault(ProgramPart::Traces, "--traces"));
     }
     Ok(())
 }

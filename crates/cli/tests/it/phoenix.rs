@@ -103,7 +103,7 @@ async fn a_viewer_shows_one_agent_its_tokens_its_calls_and_the_attempt_that_fail
     assert_eq!(sum("llm.token_count.prompt_details.cache_write"), 2 * 10);
     let [call] = of("TOOL")[..] else { panic!("one call in {spans:#?}") };
     assert_eq!(call["attributes"]["tool.name"], "fs_list");
-    assert_eq!(call["attributes"]["tool.parameters.path"], ".");
+    assert_eq!(call["attributes"]["tool.parameters.path"], ".", "{call:#?}");
     let failed = requests.iter().filter(|span| span["status_code"] == "ERROR").collect::<Vec<_>>();
     let [failed] = failed[..] else { panic!("one failed attempt in {requests:#?}") };
     assert_eq!(failed["events"][0]["name"], "budao.fault");

@@ -172,9 +172,9 @@ pub struct JournalStats {
 /// checkpoint, at the latest when no process uses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CompactReport {
-    /// Bytes before.
+    /// Bytes of all pages before, free ones included.
     pub before_bytes: u64,
-    /// Bytes after.
+    /// Bytes of the pages that are left.
     pub after_bytes: u64,
 }
 
