@@ -49,7 +49,7 @@ pub(crate) struct CommandArgs {
 /// The version for `--version`, with the names of missing parts.
 pub(crate) fn version() -> String {
     let parts = ProgramPart::VARIANTS.iter().filter(|part| !part.is_built_in());
-    let names: Vec<&str> = parts.map(|part| part.into()).collect();
+    let names: Vec<&str> = parts.map(Into::into).collect();
     let version = env!("CARGO_PKG_VERSION");
     if names.is_empty() {
         version.to_owned()

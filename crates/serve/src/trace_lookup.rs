@@ -107,7 +107,8 @@ impl LogFiles {
             found.is_cut |= skipped > 0;
             budget -= length - skipped;
             file.seek(SeekFrom::Start(skipped))?;
-            let mut lines = lines_with(wanted, BufReader::with_capacity(1 << 16, file))?;
+            let (mut lines, is_cut) = lines_with(wanted, BufReader::with_capacity(1 << 16, file))?;
+            found.is_cut |= is_cut;
             lines.append(&mut found.lines);
             found.lines = lines;
         }
@@ -137,13 +138,13 @@ impl LogFiles {
     }
 }
 
-/// The lines that contain a text, each cut to its bound.
-fn lines_with(wanted: &str, mut reader: impl io::BufRead) -> io::Result<Vec<String>> {
-    let (mut lines, mut line) = (Vec::new(), Vec::new());
+/// The newest lines that contain a text, each cut to its bound, and whether older ones were left out.
+fn lines_with(wanted: &str, mut reader: impl io::BufRead) -> io::Result<(Vec<String>, bool)> {
+    let (mut lines, mut line, mut is_cut) = (Vec::new(), Vec::new(), false);
     loop {
         line.clear();
         if reader.read_until(b'\n', &mut line)? == 0 {
-            return Ok(lines);
+            return Ok((lines, is_cut));
         }
         let text = String::from_utf8_lossy(&line);
         if text.contains(wanted) {
@@ -152,6 +153,7 @@ fn lines_with(wanted: &str, mut reader: impl io::BufRead) -> io::Result<Vec<Stri
         }
         if lines.len() >= 2 * LINES {
             lines.drain(..LINES);
+            is_cut = true;
         }
     }
 }

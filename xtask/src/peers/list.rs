@@ -181,7 +181,7 @@ pub(super) static PEERS: &[Peer] = &[
             "python-multipart==0.0.33",
             "uvicorn==0.54.0",
         ]),
-        use_in: UseIn::Benches,
+        use_in: UseIn::Full,
         probe: Probe {
             program: "bin/python",
             args: &[

@@ -20,6 +20,10 @@ use crate::{
 
 /// Everything that can wake a session. The list is closed: no other path changes a session.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "an input is moved once; a box would cost each event an allocation"
+)]
 pub enum Input {
     /// A sender gave a command.
     Command(Command),

@@ -198,7 +198,7 @@ async fn a_repeated_fork_is_answered_when_no_further_session_is_allowed() {
     let path = format!("/v1/sessions/{parent}/fork");
     let (status, forked) = post(&stage, &path, json!({ "command_id": "edit-1" })).await;
     assert_eq!(status, 201, "{forked}");
-    assert_eq!(post(&stage, &path, json!({ "command_id": "edit-2" })).await.0, 429);
+    assert_eq!(post(&stage, &path, json!({ "command_id": "edit-2" })).await.0, 503);
     let (status, again) = post(&stage, &path, json!({ "command_id": "edit-1" })).await;
     assert_eq!((status, &again["session_id"]), (200, &forked["session_id"]), "{again}");
 }

@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Turns of the long conversation; each has some ten records.
-const TURNS: usize = 150;
+const TURNS: usize = 190;
 /// Replay slots of a server: five light ones and a heavy one.
 const SLOTS: usize = 6;
 /// How often a read yields, so that others that may read at the same time do.

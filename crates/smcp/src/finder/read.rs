@@ -99,7 +99,8 @@ fn paragraphs(lines: &[&str]) -> Vec<Content> {
         .collect()
 }
 
-#[cfg(all(test, feature = "documents"))]
+#[cfg(test)]
+#[cfg(feature = "documents")]
 mod tests {
     use super::*;
 
