@@ -131,6 +131,10 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one value, and the sizes depend on the parts that are built"
+)]
 enum Command {
     Demo(demo::Args),
     Chat(chat::Args),
