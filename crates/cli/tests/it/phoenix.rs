@@ -57,11 +57,11 @@ fn spans(address: &str) -> Vec<Value> {
 
 /// A request that fails, one that calls a tool, and the answer.
 async fn provider() -> Provider {
-    let call = ModelOutput::call("toolu_1", "fs_list", &json!({"path": "."}));
+    let call = ModelOutput::call("toolu_1", "fs_read", &json!({"path": "notes.txt"}));
     let replies = [
         Reply::status(500),
         Reply::events(sse::anthropic(&[call])),
-        Reply::events(sse::anthropic(&[ModelOutput::text("There is nothing here.")])),
+        Reply::events(sse::anthropic(&[ModelOutput::text("It says hello.")])),
     ];
     Provider::start(replies).await
 }
@@ -78,6 +78,7 @@ async fn a_viewer_shows_one_agent_its_tokens_its_calls_and_the_attempt_that_fail
     let (_process, address) = start(&program, folder.path());
     until("the viewer answers", || get(&address, "/v1/projects").is_some()).await;
     let (provider, directory) = (provider().await, tempfile::tempdir().unwrap());
+    std::fs::write(directory.path().join("notes.txt"), "hello").unwrap();
     let model = format!("anthropic:m@{}", provider.url());
     let args = ["run", "--traces-content", "--permission", "auto", "--model", &model, "list"];
     let mut budao = command_in(PROGRAM, directory.path(), &args);
@@ -102,8 +103,8 @@ async fn a_viewer_shows_one_agent_its_tokens_its_calls_and_the_attempt_that_fail
     assert_eq!(sum("llm.token_count.prompt_details.cache_read"), 2 * 100);
     assert_eq!(sum("llm.token_count.prompt_details.cache_write"), 2 * 10);
     let [call] = of("TOOL")[..] else { panic!("one call in {spans:#?}") };
-    assert_eq!(call["attributes"]["tool.name"], "fs_list");
-    assert_eq!(call["attributes"]["tool.parameters.path"], ".", "{call:#?}");
+    assert_eq!(call["attributes"]["tool.name"], "fs_read");
+    assert_eq!(call["attributes"]["tool.parameters.path"], "notes.txt", "{call:#?}");
     let failed = requests.iter().filter(|span| span["status_code"] == "ERROR").collect::<Vec<_>>();
     let [failed] = failed[..] else { panic!("one failed attempt in {requests:#?}") };
     assert_eq!(failed["events"][0]["name"], "budao.fault");
