@@ -6,6 +6,8 @@ import { test } from "node:test";
 import { peer } from "../../../harness/peers.mjs";
 import { startServer, TOKEN } from "../../../harness/server.mjs";
 
+// Outside of a page, the core asks for no runtime.
+globalThis.window ??= globalThis;
 const { CopilotKitCore } = peer("@copilotkit/core", "copilotkit");
 const headers = { authorization: `Bearer ${TOKEN}` };
 const long = Array.from({ length: 60 }, (_, n) => `word${n}`).join(" ");
@@ -14,11 +16,11 @@ const slow = `order = "history"\n[[step]]\ntext = "${long}"\npace_ms = 20\nrepea
 /** A page that has just been loaded: its agent on this thread. */
 async function load(port, threadId) {
   const errors = [];
-  let connected;
-  const isConnected = new Promise((resolve) => (connected = resolve));
+  let connected, refused;
+  const isConnected = new Promise((resolve, reject) => ([connected, refused] = [resolve, reject]));
   const core = new CopilotKitCore({ runtimeUrl: `http://127.0.0.1:${port}/api/copilotkit`, headers, runtimeTransport: "auto" });
   core.subscribe({
-    onError: ({ error }) => void errors.push(error),
+    onError: ({ error }) => (errors.push(error), refused(error)),
     onRuntimeConnectionStatusChanged: ({ status }) => void (status === "connected" && connected()),
   });
   if (core.runtimeConnectionStatus !== "connected") await isConnected;
