@@ -111,7 +111,16 @@ fn tests(run: &StepContext, home: &str, folder: &str) -> Result<u32> {
     let program = Metadata::load(&run.root)?.target_directory.join("debug/budao");
     let mut node = process::command("node", &run.root.join(home));
     // One file at a time, because some tests measure.
-    node.args(["--test", "--test-reporter", "spec", "--test-concurrency", "1", "--test-timeout", "300000"]).arg(folder);
+    node.args([
+        "--test",
+        "--test-reporter",
+        "spec",
+        "--test-concurrency",
+        "1",
+        "--test-timeout",
+        "300000",
+    ])
+    .arg(folder);
     node.env("BUDAO_PEERS", peers::dir()?).env("BUDAO_BIN", program);
     println!("$ {}", process::shown(&node));
     let mut passed: u32 = 0;
