@@ -1,17 +1,10 @@
 //! A cap on money, with `budao serve` as a real process that is killed in the middle of every request.
 
-use std::{
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::path::Path;
 
 use budao_testkit::{
     program::{ServerProcess, command_in, run},
     provider::{Provider, Reply},
-    sse::{ModelOutput, openai},
 };
 use serde_json::{Value, json};
 
@@ -124,55 +117,6 @@ async fn a_cap_of_a_day_holds_over_all_sessions_and_kills_until_an_operator_rais
     let retry = format!("/v1/sessions/{session}/commands");
     server.post(&retry, &json!({ "event": "user.retry" })).await;
     provider.reached(before + 1).await;
-}
-
-/// Goal: child sessions that work at the same time share the cap of their session, although none of them ever learns
-/// what its request cost.
-/// Method: the service answers the session itself with three calls of `task_run`, and the children never; the server is
-/// killed as soon as the service has one more request of a child.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cap_holds_over_child_sessions_that_are_killed_in_their_requests() {
-    let (asked, of_children) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (count, count_of_children) = (Arc::clone(&asked), Arc::clone(&of_children));
-    let provider = Provider::answering(move |request| {
-        count.fetch_add(1, Ordering::SeqCst);
-        if request.body.to_string().contains("go now") {
-            return Reply::events(openai(&["a", "b", "c"].map(task)));
-        }
-        count_of_children.fetch_add(1, Ordering::SeqCst);
-        Reply::silence()
-    })
-    .await;
-    let directory = tempfile::tempdir().unwrap();
-    let model = format!("openai:m@{}/v1", provider.url());
-    let mut session = None;
-    let mut lives = 0;
-    let events = loop {
-        lives += 1;
-        assert!(lives < 12, "the cap was never reached");
-        // The first life lasts until a child asks; a session that is killed before would only ask the same again.
-        let more = if of_children.load(Ordering::SeqCst) == 0 { 2 } else { 1 };
-        let wanted = asked.load(Ordering::SeqCst) + more;
-        let server = start(directory.path(), &model, "session");
-        let session = match &session {
-            Some(session) => session,
-            None => session.insert(server.ask("go now").await),
-        };
-        tokio::select! {
-            () = provider.reached(wanted) => {}
-            events = failure(&server, session) => break events,
-        }
-    };
-    assert!(events.contains("ERR_TURN_007"), "{events}");
-    let (asked, of_children) = (asked.load(Ordering::SeqCst), of_children.load(Ordering::SeqCst));
-    assert!(of_children > 0, "no child was asked: {asked} requests");
-    // Every request may have cost its estimate, and one may come on top of the cap.
-    assert!(asked * REQUEST <= CAP + REQUEST, "{asked} requests, {of_children} of children");
-}
-
-fn task(work: &str) -> ModelOutput {
-    let arguments = json!({ "description": work, "prompt": format!("work on {work}") });
-    ModelOutput::call(&format!("call_{work}"), "task_run", &arguments)
 }
 
 /// Goal: people raise the cap of a day for all sessions, once, although the process is killed before and after.

@@ -46,6 +46,7 @@ static ASSETS: &[Asset] = assets! {
     SCRIPT "cards.js"
     SCRIPT "fault-renderings.js"
     SCRIPT "board.js"
+    SCRIPT "trace.js"
     SCRIPT "transcript.js"
     SCRIPT "try.js"
     SCRIPT "sessions.js"
@@ -109,6 +110,17 @@ pub(super) fn find(name: &str) -> Option<&'static Asset> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_file_of_the_page_is_served() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/assets");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            let is_served = ASSETS.iter().any(|asset| asset.name == name);
+            assert!(is_served || entry.file_type().unwrap().is_dir(), "{name}");
+        }
+    }
 
     /// The content security policy would block these; this test keeps them out of the scripts.
     #[test]
