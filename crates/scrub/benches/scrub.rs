@@ -11,6 +11,7 @@ fn main() {
     let clean = CLEAN.repeat(4);
     let dirty: String = CLEAN.lines().enumerate().map(with_secrets).collect();
     let pieces: Vec<&str> = clean.split_inclusive(' ').collect();
+    let dirty_pieces: Vec<&str> = dirty.split_inclusive(' ').collect();
     let scrubber = Scrubber::new();
     let known = Scrubber::with_secrets([
         "a-configured-api-key-0123456789",
@@ -26,12 +27,14 @@ fn main() {
     suite.note("scrub/clean_with_secrets", "and three configured secrets, in every spelling");
     suite.case("scrub/dirty", speed(&dirty), None, || scrubber.scrub(&dirty).len());
     suite.note("scrub/dirty", "secrets in every tenth line; changed text is scanned again");
-    suite.case("scrub/stream", speed(&clean), None, || {
-        let mut stream = scrubber.stream();
-        let given: usize = pieces.iter().map(|piece| stream.push(piece).len()).sum();
-        given + stream.finish().len()
-    });
+    suite.case("scrub/stream", speed(&clean), Some(200.0), || stream(&scrubber, &pieces));
     suite.note("scrub/stream", "clean text word by word, as a model streams it");
+    let with_known = || stream(&known, &pieces);
+    suite.case("scrub/stream_with_secrets", speed(&clean), None, with_known);
+    suite.note("scrub/stream_with_secrets", "and three configured secrets, in every spelling");
+    let with_dirty = || stream(&scrubber, &dirty_pieces);
+    suite.case("scrub/stream_dirty", speed(&dirty), None, with_dirty);
+    suite.note("scrub/stream_dirty", "word by word, with secrets in every tenth line");
     for (name, unit) in HOSTILE {
         let text = unit.repeat(256 * 1024 / unit.len());
         let scrubber = &scrubber;
@@ -39,6 +42,13 @@ fn main() {
         suite.case(&name, speed(&text), None, move || scrubber.scrub(&text).len());
     }
     suite.run();
+}
+
+/// The bytes that come out of a stream.
+fn stream(scrubber: &Scrubber, pieces: &[&str]) -> usize {
+    let mut stream = scrubber.stream();
+    let given: usize = pieces.iter().map(|piece| stream.push(piece).len()).sum();
+    given + stream.finish().len()
 }
 
 /// Texts made to be slow. Each should stay within a small multiple of clean text.

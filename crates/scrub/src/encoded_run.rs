@@ -24,6 +24,11 @@ pub(super) struct Base64Run {
 
 /// The next run of at least [`RUN_MIN`] bytes that starts at `from` or later.
 pub(super) fn next_run(bytes: &[u8], from: usize) -> Option<Base64Run> {
+    find_run(bytes, from).ok()
+}
+
+/// As [`next_run`]; without a run, the first place where one may start when more text arrives.
+pub(super) fn find_run(bytes: &[u8], from: usize) -> Result<Base64Run, usize> {
     let mut probe = from + RUN_MIN - 1;
     while probe < bytes.len() {
         let low = probe + 1 - RUN_MIN;
@@ -31,14 +36,14 @@ pub(super) fn next_run(bytes: &[u8], from: usize) -> Option<Base64Run> {
             Some(offset) => probe = low + offset + RUN_MIN,
             None => {
                 let tail = bytes[probe..].iter().position(|&byte| !Class::Base64.has(byte));
-                return Some(Base64Run {
+                return Ok(Base64Run {
                     start: low,
                     end: tail.map_or(bytes.len(), |tail| probe + tail),
                 });
             }
         }
     }
-    None
+    Err(probe + 1 - RUN_MIN)
 }
 
 /// The start of the run that contains `at`, not before `floor`; `at` itself if it is in no run.

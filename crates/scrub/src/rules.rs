@@ -6,7 +6,8 @@
 use std::sync::LazyLock;
 
 use super::assignment::{self, SecretKeyword};
-use super::replacement::Replacement;
+use super::encoded_run::Base64Run;
+use super::replacement::{Marker, Replacement};
 use super::text::ScanText;
 use super::token::{self, TokenFormat};
 use super::trigger::{self, Hit, Triggers};
@@ -235,7 +236,13 @@ fn triggered(text: &ScanText<'_>, bytes: &[u8], from: usize, until: ScanScope) -
     scan
 }
 
-fn apply(text: &ScanText<'_>, hit: &Hit) -> Option<Replacement> {
+/// Adds the triggers from `start` on, except in the last bytes, where one may be cut. Returns where these start.
+pub(super) fn find_triggers(bytes: &[u8], start: usize, hits: &mut Vec<Hit>) -> usize {
+    TABLE.triggers.find_complete(bytes, start, hits)
+}
+
+/// Applies the rule of a trigger.
+pub(super) fn apply(text: &ScanText<'_>, hit: &Hit) -> Option<Replacement> {
     match TABLE.rules[hit.trigger] {
         ScrubRule::Token(token) => token::find(text, hit.start, hit.end, token),
         ScrubRule::Assign(word) => assignment::find(text, hit.start, hit.end, word),
@@ -254,19 +261,37 @@ fn runs(
     let mut at = from;
     text.take_peeked();
     while let Some(run) = encoded_run::next_run(bytes, at) {
-        encoded_run::shaped(text, &run, found);
-        let whole = encoded_run::unwrap_lines(text, &run);
-        at = whole.end.max(run.end);
-        let peeked = text.take_peeked();
-        let secret = whole.decoded(text).any(|inner| holds_secret(&inner));
-        let span = secret
-            .then(|| Replacement::new(whole.start, whole.end, super::replacement::Marker::Base64));
-        found.extend(span);
-        if peeked && open.is_none() {
-            open = Some(UndecidedSpan { start: run.start, span });
+        let judged = judge_run(text, &run, found);
+        at = judged.end;
+        if judged.reach > text.len() && open.is_none() {
+            open = Some(UndecidedSpan { start: run.start, span: judged.span });
         }
     }
     open
+}
+
+/// A long run after the rules for runs.
+pub(super) struct JudgedRun {
+    /// The end of the run, with its further lines if it is wrapped.
+    pub(super) end: usize,
+    /// One more than the furthest index that the rules read.
+    pub(super) reach: usize,
+    span: Option<Replacement>,
+}
+
+/// Applies the rules for runs to one run.
+pub(super) fn judge_run(
+    text: &ScanText<'_>,
+    run: &Base64Run,
+    found: &mut Vec<Replacement>,
+) -> JudgedRun {
+    encoded_run::shaped(text, run, found);
+    let whole = encoded_run::unwrap_lines(text, run);
+    let reach = text.take_reach().max(run.end + 1);
+    let secret = whole.decoded(text).any(|inner| holds_secret(&inner));
+    let span = secret.then(|| Replacement::new(whole.start, whole.end, Marker::Base64));
+    found.extend(span);
+    JudgedRun { end: whole.end.max(run.end), reach, span }
 }
 
 /// Whether decoded text contains a secret.

@@ -2,12 +2,17 @@
 //!
 //! Emitted text cannot be taken back, so the stream holds text until no later text can change its verdict. Every rule
 //! reports when it would have read past the end (see [`super::text`]), and the stream holds from there. The output of
-//! one pass is the input of the next, with as many passes as a complete text gets. The joined output equals
-//! [`super::Scrubber::scrub`] of the complete text, except when undecided text exceeds [`HELD_MAX`]: it is then decided
-//! as it is, and a secret that continues is discarded up to its end.
+//! one pass is the input of the next, with as many passes as a complete text gets. As long as no rule finds anything, a
+//! [`CleanWindow`] does the work of all passes. The joined output equals [`super::Scrubber::scrub`] of the complete text,
+//! except when undecided text exceeds [`HELD_MAX`]: it is then decided as it is, and a secret that continues is
+//! discarded up to its end.
+
+mod clean_window;
 
 use std::fmt;
 use std::sync::Arc;
+
+use self::clean_window::CleanWindow;
 
 use super::known_secrets::KnownSecrets;
 use super::replacement::{self, Marker, Replacement};
@@ -29,17 +34,24 @@ const EAGER_MAX: usize = 1024;
 const FRESH_MIN: usize = 24;
 /// Bytes that a discarded secret needs to detect its end.
 const SWALLOW_TAIL: usize = 64;
+/// The least bytes before the end of the text, or before an undecided place, that stay held.
+const UNDECIDED_TAIL: usize = TRIGGER_MAX + TAKEN_BEFORE_MAX;
+/// New bytes that the search for configured secrets waits for, because it reads the held text again.
+const EXACT_FRESH_MIN: usize = 48;
 
 /// Scrubs text that arrives in parts. Created by [`super::Scrubber::stream`].
 pub struct ScrubStream {
     known: Option<ExactPass>,
-    passes: [PatternPass; PASSES_MAX],
+    stage: PatternStage,
 }
 
 impl fmt::Debug for ScrubStream {
     /// Shows only the number of held bytes, because held text may be the start of a secret.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let held: usize = self.passes.iter().map(PatternPass::held_bytes).sum();
+        let held: usize = match &self.stage {
+            PatternStage::Clean(window) => window.held_bytes(),
+            PatternStage::Passes(passes) => passes.iter().map(PatternPass::held_bytes).sum(),
+        };
         formatter.debug_struct("ScrubStream").field("held_bytes", &held).finish_non_exhaustive()
     }
 }
@@ -47,29 +59,75 @@ impl fmt::Debug for ScrubStream {
 impl ScrubStream {
     pub(super) fn new(exact: Option<Arc<KnownSecrets>>) -> Self {
         let known = exact.map(|exact| ExactPass { exact, text: String::new() });
-        let mut passes: [PatternPass; PASSES_MAX] = Default::default();
-        passes[0].eager = EAGER_MAX;
-        Self { known, passes }
+        Self { known, stage: PatternStage::Clean(CleanWindow::default()) }
     }
 
     /// Takes the next part; returns all text decided so far, often slightly less than was put in.
     pub fn push(&mut self, piece: &str) -> String {
-        let first = match &mut self.known {
-            Some(known) => known.push(piece),
-            None => piece.to_owned(),
-        };
-        self.passes.iter_mut().fold(first, |text, pass| pass.push(&text))
+        let mut out = String::new();
+        match &mut self.known {
+            Some(known) => self.stage.push(&known.push(piece), &mut out),
+            None => self.stage.push(piece, &mut out),
+        }
+        out
     }
 
     /// Ends the text; returns the rest.
     pub fn finish(mut self) -> String {
         let rest = self.known.take().map(ExactPass::finish).unwrap_or_default();
-        self.passes.into_iter().fold(rest, |text, mut pass| {
+        let mut out = String::new();
+        self.stage.push(&rest, &mut out);
+        self.stage.finish(&mut out);
+        out
+    }
+}
+
+/// The second stage: replaces what looks like a secret.
+enum PatternStage {
+    /// No rule has found anything in the held text.
+    Clean(CleanWindow),
+    Passes([PatternPass; PASSES_MAX]),
+}
+
+impl PatternStage {
+    fn push(&mut self, piece: &str, out: &mut String) {
+        match self {
+            Self::Clean(window) => {
+                if window.push(piece, out).is_err() {
+                    *self = Self::Passes(std::mem::take(window).into_passes(out));
+                }
+            }
+            Self::Passes(passes) => {
+                let through = passes.iter_mut();
+                out.push_str(&through.fold(piece.to_owned(), |text, pass| pass.push(&text)));
+                if let Some(window) = CleanWindow::from_passes(passes) {
+                    *self = Self::Clean(window);
+                }
+            }
+        }
+    }
+
+    fn finish(self, out: &mut String) {
+        let passes = match self {
+            Self::Clean(window) if window.finish(out).is_ok() => return,
+            Self::Clean(window) => window.into_passes(out),
+            Self::Passes(passes) => passes,
+        };
+        let rest = passes.into_iter().fold(String::new(), |text, mut pass| {
             let mut out = pass.push(&text);
             pass.finish(&mut out);
             out
-        })
+        });
+        out.push_str(&rest);
     }
+}
+
+/// The end of the decided text, `tail` bytes before the first undecided place. It never falls inside a run, so that the
+/// next scan sees the complete run.
+fn end_of_decided(text: &str, open: usize, tail: usize, held: usize) -> usize {
+    let limit = open.saturating_sub(tail).max(held);
+    let limit = encoded_run::run_start(text.as_bytes(), limit, held);
+    text.floor_char_boundary(limit).max(held)
 }
 
 /// The first stage: removes configured secrets.
@@ -81,6 +139,9 @@ struct ExactPass {
 impl ExactPass {
     fn push(&mut self, piece: &str) -> String {
         self.text.push_str(piece);
+        if self.text.len() < self.exact.longest + EXACT_FRESH_MIN {
+            return String::new();
+        }
         let spans: Vec<Replacement> = self.exact.spans(&self.text).collect();
         let limit = self.text.len().saturating_sub(self.exact.longest);
         let limit = self.text.floor_char_boundary(limit);
@@ -98,7 +159,7 @@ impl ExactPass {
     }
 }
 
-/// One pass of the second stage: replaces what looks like a secret.
+/// One pass of the second stage.
 #[derive(Default)]
 struct PatternPass {
     /// Recently emitted text, for rules that look back, followed by the held text.
@@ -110,11 +171,22 @@ struct PatternPass {
     swallowing: Option<Marker>,
     /// Held text shorter than this is scanned for every [`FRESH_MIN`] bytes.
     eager: usize,
+    /// Bytes that the pass emitted unchanged since it last replaced something.
+    unchanged: usize,
 }
 
 impl PatternPass {
+    /// A pass that has emitted `before`.
+    fn after(before: &str) -> Self {
+        Self { text: before.to_owned(), held: before.len(), ..Self::default() }
+    }
+
     fn held_bytes(&self) -> usize {
         self.text.len() - self.held
+    }
+
+    fn held_text(&self) -> &str {
+        &self.text[self.held..]
     }
 
     fn push(&mut self, piece: &str) -> String {
@@ -168,13 +240,9 @@ impl PatternPass {
 
     /// The end of the decided text.
     fn limit(&self, spans: &[Replacement], open: Option<UndecidedSpan>) -> usize {
-        let bytes = self.text.as_bytes();
-        let back = TRIGGER_MAX + TAKEN_BEFORE_MAX;
-        let end = open.map_or(bytes.len(), |open| open.start);
-        // The limit never falls inside a run, so that the next scan sees the complete run.
-        let limit = end.saturating_sub(back).max(self.held);
-        let mut limit = encoded_run::run_start(bytes, limit, self.held);
-        // Nor between a secret and its evidence.
+        let end = open.map_or(self.text.len(), |open| open.start);
+        let mut limit = end_of_decided(&self.text, end, UNDECIDED_TAIL, self.held);
+        // The limit never falls between a secret and its evidence.
         for span in spans.iter().rev() {
             if span.cause < limit && limit < span.end {
                 limit = span.cause;
@@ -195,6 +263,10 @@ impl PatternPass {
     fn give(&mut self, limit: usize, spans: &[Replacement], out: &mut String) {
         let decided = spans.partition_point(|span| span.end <= limit);
         replacement::replace(&self.text, self.held, limit, &spans[..decided], out);
+        self.unchanged = match spans[..decided].last() {
+            Some(last) => limit - last.end,
+            None => self.unchanged + limit - self.held,
+        };
         self.held = limit;
         let start = self.text.floor_char_boundary(limit.saturating_sub(READ_BEFORE_MAX));
         // Moving the text costs its length, so it is done only when it frees enough.
@@ -208,6 +280,7 @@ impl PatternPass {
     /// Discards more of a secret that exceeded the limit; returns whether nothing is left to discard.
     fn swallow(&mut self, out: &mut String) -> bool {
         let Some(marker) = self.swallowing else { return true };
+        self.unchanged = 0;
         let held = &self.text.as_bytes()[self.held..];
         if let Some(length) = secret_end(marker, held) {
             grown(marker, &held[..length]).write(out);

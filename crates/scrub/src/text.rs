@@ -1,8 +1,8 @@
-//! The scanned text: bytes, byte classes, and a flag for reads past the end.
+//! The scanned text: bytes, byte classes, and how far a rule has read.
 //!
-//! Every rule reads through [`ScanText`]. A read past the end returns `0` and sets the flag, so a rule's verdict
-//! depends on later text exactly when the flag is set. The stream relies on this: it holds back undecided text and
-//! nothing else.
+//! Every rule reads through [`ScanText`], which notes the furthest byte. A read past the end returns `0`, so a rule's
+//! verdict depends on later text exactly when it has read past the end. The stream relies on this: it holds back
+//! undecided text and nothing else.
 
 use std::cell::Cell;
 
@@ -80,37 +80,54 @@ impl Class {
     }
 }
 
-/// The bytes of one scan, with the flag and the cache.
+/// The bytes of one scan, with the furthest read and the cache.
 pub(super) struct ScanText<'a> {
     bytes: &'a [u8],
-    peeked: Cell<bool>,
+    /// One more than the furthest index that was read.
+    reach: Cell<usize>,
     runs: [Cell<(usize, usize)>; CLASSES],
 }
 
 impl<'a> ScanText<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, peeked: Cell::new(false), runs: [const { Cell::new((0, 0)) }; CLASSES] }
+        Self { bytes, reach: Cell::new(0), runs: [const { Cell::new((0, 0)) }; CLASSES] }
+    }
+
+    pub(super) fn bytes(&self) -> &'a [u8] {
+        self.bytes
     }
 
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether a rule read past the end since the last call; resets the flag.
+    /// One more than the furthest index that rules read since the last call.
+    pub(super) fn take_reach(&self) -> usize {
+        self.reach.replace(0)
+    }
+
+    /// Whether a rule read past the end since the last call.
     pub(super) fn take_peeked(&self) -> bool {
-        self.peeked.replace(false)
+        self.take_reach() > self.bytes.len()
     }
 
     /// Marks the verdict as dependent on text past the end.
     pub(super) fn peek(&self) {
-        self.peeked.set(true);
+        self.reach.set(usize::MAX);
+    }
+
+    fn reach(&self, end: usize) {
+        self.reach.set(self.reach.get().max(end));
     }
 
     /// The byte at `index`, or `0` past the end.
     #[inline]
     pub(super) fn at(&self, index: usize) -> u8 {
         match self.bytes.get(index) {
-            Some(&byte) => byte,
+            Some(&byte) => {
+                self.reach(index + 1);
+                byte
+            }
             None => {
                 self.peek();
                 0
@@ -124,7 +141,7 @@ impl<'a> ScanText<'a> {
         index.checked_sub(1).and_then(|index| self.bytes.get(index)).copied().unwrap_or(0)
     }
 
-    /// The bytes of a range that was read already; does not set the flag.
+    /// The bytes of a range that was read already.
     pub(super) fn slice(&self, start: usize, end: usize) -> &'a [u8] {
         let end = end.min(self.bytes.len());
         &self.bytes[start.min(end)..end]
@@ -168,9 +185,7 @@ impl<'a> ScanText<'a> {
         } else {
             end = high;
         }
-        if end >= self.bytes.len() {
-            self.peek();
-        }
+        self.reach(end + 1);
         end
     }
 

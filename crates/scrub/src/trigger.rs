@@ -1,10 +1,15 @@
 //! Trigger search: one automaton over all triggers, run at four positions in parallel.
 //!
 //! Each step of an automaton waits for the previous step, and this latency dominates. Four walks through the quarters
-//! of a block overlap their waits, which more than doubles the throughput.
+//! of a block overlap their waits, which more than doubles the throughput. Text that arrives in short parts has another
+//! search, see [`heads`].
+
+mod heads;
 
 use aho_corasick::automaton::{Automaton as _, StateID};
 use aho_corasick::{Anchored, MatchKind, StartKind, dfa};
+
+use self::heads::TriggerHeads;
 
 /// Bytes searched at once. Four quarters, their triggers and the automaton's hot states fit the cache.
 pub(super) const BLOCK: usize = 16 * 1024;
@@ -23,6 +28,7 @@ pub(super) struct Hit {
 /// The automaton over all triggers.
 pub(super) struct Triggers {
     automaton: dfa::DFA,
+    heads: TriggerHeads,
     start: StateID,
     longest: usize,
 }
@@ -39,7 +45,17 @@ impl Triggers {
             .expect("the triggers are a fixed table of ours, and every test builds it");
         let start = automaton.start_state(Anchored::No).expect("built to start unanchored");
         let longest = literals.iter().map(String::len).max().unwrap_or(0);
-        Self { automaton, start, longest }
+        Self { automaton, heads: TriggerHeads::new(literals), start, longest }
+    }
+
+    /// Adds every trigger that starts at or after `start` and is complete wherever it starts. Returns where the search
+    /// continues when more text arrives.
+    pub(super) fn find_complete(&self, bytes: &[u8], start: usize, hits: &mut Vec<Hit>) -> usize {
+        let end = bytes.len().saturating_sub(self.longest).max(start);
+        if end > start {
+            self.heads.find(bytes, start, end, hits);
+        }
+        end
     }
 
     /// Every trigger that ends in `bytes[start..end]` and starts at or after `floor`, ordered by end.

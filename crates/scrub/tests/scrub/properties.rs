@@ -51,6 +51,13 @@ fn in_pieces(scrubber: &Scrubber, text: &str, cuts: &[prop::sample::Index]) -> S
     out + &stream.finish()
 }
 
+/// A part of the innocent corpus.
+fn innocent((place, length): &(prop::sample::Index, usize)) -> &'static str {
+    let corpus = include_str!("../corpus/innocent.txt");
+    let start = corpus.floor_char_boundary(place.index(corpus.len()));
+    &corpus[start..corpus.floor_char_boundary((start + length).min(corpus.len()))]
+}
+
 /// The same cases every time, so that a failure is nobody's bad luck. `PROPTEST_CASES=1000000` looks
 /// at others, for a night.
 fn config() -> ProptestConfig {
@@ -88,6 +95,30 @@ proptest! {
         let text = format!("{text}{filler}{text}");
         let out = in_pieces(&scrubber, &text, &cuts);
         prop_assert_eq!(out, scrubber.scrub(&text), "of {:?}", text);
+    }
+
+    /// Goal: a stream that reads clean text once for all passes agrees with the whole text where that begins and ends.
+    /// Method: long innocent text before, between and after what rules care about, in parts of one size.
+    #[test]
+    fn pieces_make_the_whole_in_long_innocent_text(
+        texts in prop::collection::vec(soup(), 1..4),
+        gaps in prop::collection::vec((any::<prop::sample::Index>(), 0..1_600_usize), 4),
+        size in 1..80_usize,
+    ) {
+        let scrubber = scrubber();
+        let mut text = innocent(&gaps[3]).to_owned();
+        for (part, gap) in texts.iter().zip(&gaps) {
+            text.push_str(part);
+            text.push_str(innocent(gap));
+        }
+        let mut stream = scrubber.stream();
+        let (mut out, mut rest) = (String::new(), text.as_str());
+        while !rest.is_empty() {
+            let (piece, more) = rest.split_at(rest.ceil_char_boundary(size));
+            out.push_str(&stream.push(piece));
+            rest = more;
+        }
+        prop_assert_eq!(out + &stream.finish(), scrubber.scrub(&text), "of {:?}", text);
     }
 
     #[test]
