@@ -198,14 +198,14 @@ impl Machine {
         tasks.spawn(Box::pin(crate::workers_world::exchange(workers, holder, others, engine)));
     }
 
-    /// Kills the process of a slot, if one runs: none of its tasks is polled again.
-    pub(crate) fn kill(&self, slot: usize) {
+    /// Kills the process of a slot, if one runs: none of its tasks is polled again. Returns whether one ran.
+    pub(crate) fn kill(&self, slot: usize) -> bool {
         let process = {
             let mut slots = self.slots.lock().expect("nobody panics with it");
             let slots_len = slots.len();
             slots[slot % slots_len].process.take()
         };
-        let Some(process) = process else { return };
+        let Some(process) = process else { return false };
         process.tasks.kill();
         #[cfg(feature = "gateways")]
         {
@@ -216,6 +216,7 @@ impl Machine {
         if let Some(living) = &self.liveness {
             living.0.lock().expect("nobody panics with it").remove(&process.holder);
         }
+        true
     }
 
     /// A running process, preferably the one in this slot; `None` if none runs.

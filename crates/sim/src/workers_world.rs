@@ -225,8 +225,9 @@ impl WorkersWorld {
                 );
             }
             ScriptAction::Kill { process, away_ms } => {
-                self.count("servers killed");
-                self.machine.kill(process);
+                if self.machine.kill(process) {
+                    self.count("servers killed");
+                }
                 let machine = Arc::clone(&self.machine);
                 self.doing.spawn(async move {
                     tokio::time::sleep(Duration::from_millis(away_ms)).await;
@@ -243,7 +244,6 @@ impl WorkersWorld {
                 self.start_worker(slot);
             }
             ScriptAction::CutWorker { worker, away_ms } => {
-                self.count("connections cut");
                 if let Some((_, handle)) = self.workers.get(&(worker % self.workers.len())) {
                     // A process that is away for nearly as long as the grace may be given up.
                     if Duration::from_millis(away_ms) * 2 > GRACE {
@@ -293,6 +293,7 @@ impl WorkersWorld {
             crate::laws::of_session(history, &self.machine.limits, violations);
             laws::of_calls(history, &self.book, &self.machine.ledger.entries(), violations);
         }
+        self.counts.insert("connections cut".to_owned(), self.book.cuts());
         played.events.append(&mut self.counts);
         SimResult { violations: violations.all(), ..played }
     }

@@ -94,7 +94,10 @@ impl EngineHost {
     }
 
     fn end(&self) {
-        let Some(cli) = &self.cli else { return self.machine.kill(0) };
+        let Some(cli) = &self.cli else {
+            self.machine.kill(0);
+            return;
+        };
         if let Some((_, tasks)) = cli.running.lock().expect("nobody panics with it").take() {
             tasks.kill();
             // The death of a process also kills its children.

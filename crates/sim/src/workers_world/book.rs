@@ -24,6 +24,7 @@ struct Entries {
     hanging: BTreeSet<(String, String)>,
     /// Processes that were killed, ended, or were away for longer than the grace.
     gone: BTreeSet<String>,
+    cuts: usize,
 }
 
 impl WorkerBook {
@@ -50,6 +51,16 @@ impl WorkerBook {
     /// A process was killed, ended, or is away for longer than the grace.
     pub(crate) fn leave(&self, id: &str) {
         self.entries().gone.insert(id.to_owned());
+    }
+
+    /// A process lost its connection because the script cut it.
+    pub(crate) fn cut(&self) {
+        self.entries().cuts += 1;
+    }
+
+    /// The number of connections that the script cut.
+    pub(crate) fn cuts(&self) -> usize {
+        self.entries().cuts
     }
 
     pub(crate) fn begun(&self) -> BTreeMap<String, u32> {

@@ -191,7 +191,7 @@ impl WorkerProcess {
             let signals = Arc::clone(&self.signals);
             tokio::select! {
                 biased;
-                () = signals.cut.notified() => return,
+                () = signals.cut.notified() => return self.book.cut(),
                 () = signals.drain.notified() => {
                     self.is_draining = true;
                     line.send(&json!({
