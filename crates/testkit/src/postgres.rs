@@ -7,7 +7,7 @@
 use std::{
     fs,
     io::{self, BufRead as _, BufReader, Write as _},
-    net::{SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr, TcpListener},
     os::unix::{fs::chown, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -34,6 +34,8 @@ const PORTS: u32 = 5;
 /// them. So a test that is killed leaves nothing behind.
 const GUARD: &str = "\"$@\" & server=$!; read -r word; kill -QUIT $server; wait $server; \
     [ \"$word\" = keep ] || rm -rf \"$0\"";
+/// PostgreSQL's usual port, which a server in a network of a test's own has.
+const PORT: u16 = 5432;
 /// The superuser of the server.
 pub const ADMINISTRATOR: &str = "postgres";
 /// A role whose connections over TCP need a password; a test creates it.
@@ -44,6 +46,8 @@ pub const ROLE_WITH_PASSWORD: &str = "secured";
 pub struct PostgresServer {
     programs: PathBuf,
     owner: Option<(u32, u32)>,
+    /// Where it listens besides its socket.
+    addresses: Vec<Ipv4Addr>,
     port: u16,
     settings: Vec<(String, String)>,
     process: Mutex<Option<Child>>,
@@ -66,6 +70,20 @@ impl PostgresServer {
     /// As [`PostgresServer::start`].
     #[must_use]
     pub fn start_with(settings: &[(&str, &str)]) -> Option<Self> {
+        Self::create(settings, &[Ipv4Addr::LOCALHOST])
+    }
+
+    /// Starts a server that listens at these addresses of a network of the test's own, at PostgreSQL's usual port. It
+    /// trusts the networks of 256 addresses around them.
+    ///
+    /// # Panics
+    /// As [`PostgresServer::start`].
+    #[must_use]
+    pub fn start_at(addresses: &[Ipv4Addr]) -> Option<Self> {
+        Self::create(&[], addresses)
+    }
+
+    fn create(settings: &[(&str, &str)], addresses: &[Ipv4Addr]) -> Option<Self> {
         let programs = installed()?;
         let directory = tempfile::Builder::new().prefix("budao-pg").tempdir();
         let directory = directory.expect("a temporary directory");
@@ -75,9 +93,10 @@ impl PostgresServer {
         }
         let settings = settings.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
         let (port, process) = (0, Mutex::new(None));
-        let mut server = Self { programs, owner, port, settings, process, directory };
+        let addresses = addresses.to_vec();
+        let mut server = Self { programs, owner, addresses, port, settings, process, directory };
         server.initialize();
-        server.start_at_a_free_port();
+        server.start_first();
         Some(server)
     }
 
@@ -98,6 +117,20 @@ impl PostgresServer {
     /// If it does not start.
     #[must_use]
     pub fn standby(&self, name: &str) -> Self {
+        let socket = self.socket().display().to_string();
+        self.standby_of(&socket, name, &[Ipv4Addr::LOCALHOST])
+    }
+
+    /// Starts a standby that listens at these addresses and follows this server from its `source` address.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn standby_at(&self, source: Ipv4Addr, name: &str, addresses: &[Ipv4Addr]) -> Self {
+        self.standby_of(&source.to_string(), name, addresses)
+    }
+
+    fn standby_of(&self, source: &str, name: &str, addresses: &[Ipv4Addr]) -> Self {
         let directory = tempfile::Builder::new().prefix("budao-pg").tempdir();
         let directory = directory.expect("a temporary directory");
         if let Some((user, group)) = self.owner {
@@ -105,11 +138,10 @@ impl PostgresServer {
         }
         let (programs, owner) = (self.programs.clone(), self.owner);
         let (port, process) = (0, Mutex::new(None));
-        let settings = Vec::new();
-        let mut standby = Self { programs, owner, port, settings, process, directory };
+        let (settings, addresses) = (Vec::new(), addresses.to_vec());
+        let mut standby = Self { programs, owner, addresses, port, settings, process, directory };
         let source = format!(
-            "host={} port={} user={ADMINISTRATOR} application_name={name}",
-            self.socket().display(),
+            "host={source} port={} user={ADMINISTRATOR} application_name={name}",
             self.port
         );
         let copied = standby
@@ -120,7 +152,7 @@ impl PostgresServer {
             .output()
             .expect("pg_basebackup runs");
         assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
-        standby.start_at_a_free_port();
+        standby.start_first();
         standby
     }
 
@@ -157,16 +189,23 @@ impl PostgresServer {
             .output()
             .expect("initdb runs");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let access = format!(
+        let mut access = format!(
             "host all {ROLE_WITH_PASSWORD} 127.0.0.1/32 scram-sha-256\n\
              local all all trust\nhost all all 127.0.0.1/32 trust\nlocal replication all trust\n"
         );
+        for address in self.addresses.iter().filter(|address| !address.is_loopback()) {
+            access += &format!("host all,replication all {address}/24 trust\n");
+        }
         fs::write(self.data().join("pg_hba.conf"), access).expect("its own file");
     }
 
-    /// Starts the server for the first time. Another process can take a free port before the server does; then it
-    /// gets another one.
-    fn start_at_a_free_port(&mut self) {
+    /// Starts the server for the first time. On loopback, another process can take a free port before the server does;
+    /// then it gets another one.
+    fn start_first(&mut self) {
+        if !self.addresses.iter().all(Ipv4Addr::is_loopback) {
+            self.port = PORT;
+            return self.restart();
+        }
         for _ in 0..PORTS {
             self.port = free_port();
             match self.try_start() {
@@ -192,7 +231,8 @@ impl PostgresServer {
         command.args(["-c", GUARD]).arg(self.directory.path()).arg(self.programs.join("postgres"));
         let mut command = self.as_owner(command);
         command.arg("-D").arg(self.data()).args(["-p", &self.port.to_string()]);
-        command.arg("-k").arg(self.directory.path()).args(["-h", "127.0.0.1"]);
+        let addresses: Vec<String> = self.addresses.iter().map(Ipv4Addr::to_string).collect();
+        command.arg("-k").arg(self.directory.path()).args(["-h", &addresses.join(",")]);
         for (name, value) in &self.settings {
             command.arg("-c").arg(format!("{name}={value}"));
         }
@@ -304,10 +344,11 @@ impl PostgresServer {
         Duration::from_millis(10 * (cpu_ticks(main, 4) + children.sum::<u64>()))
     }
 
-    /// The address for clients over TCP.
+    /// The address for clients over TCP: the first one where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], self.port))
+        let address = self.addresses.first().copied().unwrap_or(Ipv4Addr::LOCALHOST);
+        SocketAddr::from((address, self.port))
     }
 
     /// The directory of the server's socket.

@@ -6,7 +6,7 @@
 use std::{
     collections::VecDeque,
     fmt, io,
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -186,7 +186,7 @@ impl Provider {
     /// # Panics
     /// If no loopback port can be bound.
     pub async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
-        Self::begin(None, replies.into_iter().collect()).await
+        Self::begin(Ipv4Addr::LOCALHOST.into(), None, replies.into_iter().collect()).await
     }
 
     /// Starts a service that computes every reply from its request.
@@ -196,11 +196,22 @@ impl Provider {
     pub async fn answering(
         answerer: impl Fn(&ReceivedRequest) -> Reply + Send + Sync + 'static,
     ) -> Self {
-        Self::begin(Some(Box::new(answerer)), VecDeque::new()).await
+        Self::answering_at(Ipv4Addr::LOCALHOST.into(), answerer).await
     }
 
-    async fn begin(answerer: Option<ResponseFn>, replies: VecDeque<Reply>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be listened on");
+    /// The same at a free port of this address, for clients on other machines of a network.
+    ///
+    /// # Panics
+    /// When the address is not one of this machine.
+    pub async fn answering_at(
+        host: IpAddr,
+        answerer: impl Fn(&ReceivedRequest) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        Self::begin(host, Some(Box::new(answerer)), VecDeque::new()).await
+    }
+
+    async fn begin(host: IpAddr, answerer: Option<ResponseFn>, replies: VecDeque<Reply>) -> Self {
+        let listener = TcpListener::bind((host, 0)).await.expect("an address of this machine");
         let address = listener.local_addr().expect("a listener has an address");
         let shared = Arc::new(Shared {
             answerer,

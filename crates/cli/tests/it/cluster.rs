@@ -3,6 +3,8 @@
 
 mod fixture;
 mod history;
+mod network;
+mod servers;
 mod storm;
 mod timers;
 

@@ -53,6 +53,8 @@ pub(crate) enum Machine {
     /// In a process namespace of its own, as on a machine of its own: others know of its death by its silence alone. On
     /// this machine if namespaces are not allowed here.
     Own,
+    /// The same, and clients reach it at this address of a network.
+    At(SocketAddr),
 }
 
 /// The arguments of `unshare` for a process namespace that ends with its first process.
@@ -71,7 +73,8 @@ static CAN_UNSHARE: LazyLock<bool> = LazyLock::new(|| {
 /// A running server. Dropping it kills it, as `kill -9` does.
 pub(crate) struct Server {
     child: Child,
-    machine: Machine,
+    /// The child made a process namespace, and the server is its child.
+    is_in_namespace: bool,
     pub(crate) url: String,
     /// What the server printed: its address, with the token if it made one.
     pub(crate) line: String,
@@ -110,16 +113,17 @@ impl Server {
         variables: &[(&str, &str)],
     ) -> Self {
         let program = env!("CARGO_BIN_EXE_budao");
-        let machine = if *CAN_UNSHARE { machine } else { Machine::Shared };
-        let mut command = match machine {
-            Machine::Shared => Command::new(program),
-            Machine::Own => Command::new("/usr/bin/unshare"),
-        };
-        if machine == Machine::Own {
+        let is_in_namespace = machine != Machine::Shared && *CAN_UNSHARE;
+        let mut command = Command::new(if is_in_namespace { "/usr/bin/unshare" } else { program });
+        if is_in_namespace {
             command.args(NAMESPACE).arg(program);
         }
+        let listen = match machine {
+            Machine::At(address) => address.to_string(),
+            Machine::Shared | Machine::Own => "127.0.0.1:0".to_owned(),
+        };
         let mut child = command
-            .args(["serve", "--listen", "127.0.0.1:0", "--model", model])
+            .args(["serve", "--listen", &listen, "--model", model])
             .args(args)
             .current_dir(home)
             .env_clear()
@@ -135,7 +139,7 @@ impl Server {
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let url = line.trim().split('#').next().unwrap().trim_end_matches('/').to_owned();
         assert!(url.starts_with("http"), "the server did not start: {line}");
-        Self { child, machine, url, line }
+        Self { child, is_in_namespace, url, line }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -145,9 +149,9 @@ impl Server {
     /// The process of the server itself, which is a child of the one that made its namespace.
     fn pid(&self) -> Option<Pid> {
         let id = self.child.id();
-        let pid = match self.machine {
-            Machine::Shared => i32::try_from(id).ok()?,
-            Machine::Own => {
+        let pid = match self.is_in_namespace {
+            false => i32::try_from(id).ok()?,
+            true => {
                 let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
                 children.ok()?.split_whitespace().next()?.parse().ok()?
             }
