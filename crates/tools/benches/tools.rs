@@ -66,7 +66,7 @@ fn main() {
     let value = |name: &str| measured.iter().find(|it| it.bench == name).map(|it| it.value);
     measured.iter().for_each(emit);
     against_the_bare_crate(value("tools/validate_valid"), value("tools/bare_valid"));
-    against_peers(&peers, value("tools/build_validator"));
+    against_peers(&peers, value("tools/build_validator"), value("tools/validate_valid"));
     whole_calls();
 }
 
@@ -120,8 +120,13 @@ fn against_the_bare_crate(ours: Option<f64>, bare: Option<f64>) {
     }
 }
 
-fn against_peers(peers: &Option<Value>, build: Option<f64>) {
+fn against_peers(peers: &Option<Value>, build: Option<f64>, valid: Option<f64>) {
     let Some(peers) = peers else { return };
+    if let Some((ours, ajv)) = valid.zip(peers["ajv_valid"].as_f64()) {
+        let what = format!("AJV {ajv:.1} ns, ours {ours:.1} ns with the look-up by name");
+        let times = ours / ajv;
+        emit(&number("tools/validate_vs_ajv", times, "x AJV", Some(1.0), Better::Lower, &what));
+    }
     for (key, name, what) in [
         ("ajv_valid", "tools/peer_ajv_valid", "AJV, compiled, the same valid call"),
         ("zod_valid", "tools/peer_zod_valid", "zod, the same valid call"),

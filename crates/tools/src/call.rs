@@ -81,10 +81,7 @@ impl Toolbox {
     /// True if the arguments are valid for the tool without repair. Only looks up and validates.
     #[must_use]
     pub fn fits(&self, name: &str, arguments: &Value) -> bool {
-        !nesting::is_deeper(arguments, nesting::LEVELS_MAX)
-            && self.entry(name).is_ok_and(|entry| {
-                entry.prepared.accepts(arguments) && entry.prepared.validator.is_valid(arguments)
-            })
+        self.entry(name).is_ok_and(|entry| entry.prepared.fits(arguments))
     }
 
     fn fit(
@@ -250,7 +247,7 @@ fn fit(
             .with(Fact::Limit, limits.json_depth));
     }
     arguments = with_defaults(prepared, arguments, &mut repairs);
-    if prepared.validator.is_valid(&arguments) {
+    if prepared.is_valid(&arguments) {
         return Ok((arguments, repairs));
     }
     if entry.spec.repair
@@ -271,9 +268,8 @@ fn with_defaults(prepared: &CompiledSchema, arguments: Value, repairs: &mut Vec<
     }
     let (mut filled, before) = (arguments.clone(), repairs.len());
     repair::fill_defaults(&prepared.schema, &mut filled, repairs);
-    let is_harmful = repairs.len() > before
-        && !prepared.validator.is_valid(&filled)
-        && prepared.validator.is_valid(&arguments);
+    let is_harmful =
+        repairs.len() > before && !prepared.is_valid(&filled) && prepared.is_valid(&arguments);
     if is_harmful {
         repairs.truncate(before);
         return arguments;

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use crate::{
     contract::{CallContext, Tool, ToolResult},
     error::ToolError,
+    schema,
     toolbox::Toolbox,
     typed::ToolOptions,
 };
@@ -45,14 +46,20 @@ impl FinalAnswer {
         let refused = |reason: String| {
             Fault::new(Kind::AnswerSchemaRefused, Operation::OpenSession).with(Fact::Reason, reason)
         };
+        schema::check_shape(schema).map_err(refused)?;
         if admits::admits_nothing(schema) {
             return Err(refused("no value fits it".to_owned()));
         }
-        let arguments = if is_object(schema) { schema.clone() } else { wrap(schema) };
+        let is_wrapped = !is_object(schema);
+        let arguments = if is_wrapped { wrap(schema) } else { schema.clone() };
         let spec = ToolOptions::read_only().quick(true).spec(FINAL_ANSWER, DESCRIPTION, arguments);
         let tool = Self(Arc::new(spec));
         // Compiles the schema.
-        let reason = |fault: &Fault| fault.detail().text(Fact::Reason).map(str::to_owned);
+        let of_answer = |reason: &str| match is_wrapped {
+            true => reason.replacen(&format!("`/properties/{WRAPPED}"), "`", 1),
+            false => reason.to_owned(),
+        };
+        let reason = |fault: &Fault| fault.detail().text(Fact::Reason).map(of_answer);
         let compiled = Toolbox::builder().add_shared(Arc::new(Self(Arc::clone(&tool.0))));
         compiled
             .map(|_| tool)

@@ -5,14 +5,19 @@
 
 mod cycles;
 mod inline;
+mod structure;
 mod walk;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use budao_core::nesting;
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::{Map, Value};
 
 pub(crate) use inline::resolve;
+
+use self::structure::Structure;
+use crate::suggestions;
 
 /// Maximum size of a schema in bytes of JSON, before and after inlining.
 pub const SCHEMA_BYTES_MAX: usize = 256 * 1024;
@@ -23,6 +28,9 @@ pub const SCHEMA_DEPTH_MAX: usize = 96;
 /// Maximum size of a compiled pattern, in bytes.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
+/// The names of types.
+const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "object", "array", "null"];
+
 /// Maximum characters shown of a foreign error's text.
 const REASON_CHARS_MAX: usize = 200;
 
@@ -32,6 +40,8 @@ pub(crate) struct CompiledSchema {
     /// The schema as sent to the model and enforced.
     pub(crate) schema: Value,
     pub(crate) validator: Validator,
+    /// What the validator surely accepts.
+    structure: Structure,
     /// True if references were kept. The cost of validating a call is then estimated first.
     refers: bool,
     /// True if any location has a default.
@@ -45,11 +55,24 @@ impl CompiledSchema {
     pub(crate) fn accepts(&self, value: &Value) -> bool {
         !self.refers || cycles::weigh(&self.schema, value)
     }
+
+    /// True if the value is valid.
+    pub(crate) fn is_valid(&self, value: &Value) -> bool {
+        self.structure.accepts(value) || self.validator.is_valid(value)
+    }
+
+    /// True if the value is valid, cheap enough to validate, and not nested too deeply for that.
+    pub(crate) fn fits(&self, value: &Value) -> bool {
+        self.structure.accepts(value)
+            || (!nesting::is_deeper(value, nesting::LEVELS_MAX)
+                && self.accepts(value)
+                && self.validator.is_valid(value))
+    }
 }
 
 /// Checks and compiles the schema of a tool's arguments. The error is the reason why it cannot be used.
 pub(crate) fn prepare(schema: &Value) -> Result<CompiledSchema, String> {
-    within_budget(schema)?;
+    check_shape(schema)?;
     let Value::Object(map) = schema else {
         return Err("the schema of a tool's arguments must be an object".into());
     };
@@ -67,7 +90,31 @@ pub(crate) fn prepare(schema: &Value) -> Result<CompiledSchema, String> {
     walk::each(&schema, &mut |map| {
         has_defaults |= map.get("default").is_some_and(|value| !value.is_null());
     });
-    Ok(CompiledSchema { schema, validator, refers, has_defaults, warnings })
+    let structure = match draft {
+        Draft::Draft202012 => Structure::of(&schema),
+        _ => Structure::Undecided,
+    };
+    Ok(CompiledSchema { schema, validator, structure, refers, has_defaults, warnings })
+}
+
+/// Checks what needs no compiler: the size and the names of types.
+pub(crate) fn check_shape(schema: &Value) -> Result<(), String> {
+    within_budget(schema)?;
+    let Some((pointer, name)) = walk::find(schema, "", &unknown_type) else { return Ok(()) };
+    let meant = match suggestions::nearest(name, TYPES.into_iter()) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => format!("the types are {}", TYPES.join(", ")),
+    };
+    Err(format!("at `{pointer}/type`: there is no type `{}`; {meant}", shorten(name)))
+}
+
+/// A name in `type` that is not one of JSON Schema.
+fn unknown_type(schema: &Map<String, Value>) -> Option<&str> {
+    let names = match schema.get("type")? {
+        Value::Array(names) => names.as_slice(),
+        name => std::slice::from_ref(name),
+    };
+    names.iter().filter_map(Value::as_str).find(|name| !TYPES.contains(name))
 }
 
 /// Arguments are always an object: adds a missing `type`, and refuses a schema that excludes objects.

@@ -48,10 +48,16 @@ fn a_model_that_ignores_the_schema_ends_with_a_fault_and_a_schema_for_nothing_do
     let output = run(stubborn.path());
     assert!(!output.status.success());
     assert!(text(&output.stderr).contains("ERR_TOOL_009"), "{}", text(&output.stderr));
-    for schema in [r#"{"enum": []}"#, r#"{"type": "nothing"}"#, "not JSON"] {
+    let unknown = "at `/type`: there is no type `strnig`; did you mean `string`?";
+    for (schema, reason) in [
+        (r#"{"enum": []}"#, "no value fits it"),
+        (r#"{"type": "strnig"}"#, unknown),
+        ("not JSON", "expected"),
+    ] {
         let output = run(workspace(schema, &["It is Paris."]).path());
         assert!(!output.status.success(), "{schema}");
-        assert!(text(&output.stderr).contains("ERR_VAL_014"), "{schema}: {}", text(&output.stderr));
+        let errors = text(&output.stderr);
+        assert!(errors.contains("ERR_VAL_014") && errors.contains(reason), "{schema}: {errors}");
     }
 }
 

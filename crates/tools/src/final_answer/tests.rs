@@ -106,6 +106,29 @@ fn a_schema_that_admits_nothing_or_is_none_is_refused() {
 }
 
 #[test]
+fn an_unknown_type_is_named_with_its_place_and_the_nearest_one() {
+    let reason = |schema: Value| {
+        let fault = FinalAnswer::new(&schema).unwrap_err();
+        fault.detail().text(Fact::Reason).unwrap().to_owned()
+    };
+    assert_eq!(
+        reason(json!({"type": "strnig"})),
+        "at `/type`: there is no type `strnig`; did you mean `string`?"
+    );
+    let deep = json!({"type": "object", "properties": {"type": {"type": "object"}, "a/b": {"anyOf": [true, {"$ref": "#/$defs/x"}]}}, "$defs": {"x": {"items": {"type": ["null", "Int"]}}}});
+    assert_eq!(
+        reason(deep),
+        "at `/$defs/x/items/type`: there is no type `Int`; did you mean `integer`?"
+    );
+    assert_eq!(
+        reason(json!({"properties": {"a/b": {"type": "text"}}})),
+        "at `/properties/a~1b/type`: there is no type `text`; the types are string, number, integer, boolean, object, array, null"
+    );
+    let wrapped = reason(json!({"type": "array", "minItems": "two"}));
+    assert!(wrapped.starts_with("at `/minItems`: "), "{wrapped}");
+}
+
+#[test]
 fn a_schema_that_is_only_narrow_is_accepted() {
     for schema in [
         json!(true),

@@ -58,6 +58,35 @@ pub(super) fn each_in(map: &Map<String, Value>, visit: &mut dyn FnMut(&Map<Strin
     }
 }
 
+/// The first schema, outermost first, in which `find` finds something, with its JSON pointer.
+pub(super) fn find<'a, T>(
+    schema: &'a Value,
+    pointer: &str,
+    find: &dyn Fn(&'a Map<String, Value>) -> Option<T>,
+) -> Option<(String, T)> {
+    let map = schema.as_object()?;
+    if let Some(found) = find(map) {
+        return Some((pointer.to_owned(), found));
+    }
+    let inside = |value, pointer: String| self::find(value, &pointer, find);
+    map.iter().find_map(|(keyword, value)| match value {
+        Value::Object(_) if ONE.contains(&keyword.as_str()) => {
+            inside(value, format!("{pointer}/{keyword}"))
+        }
+        Value::Array(items) if ONE.contains(&keyword.as_str()) || is_list(keyword) => {
+            let mut items = items.iter().enumerate();
+            items.find_map(|(index, item)| inside(item, format!("{pointer}/{keyword}/{index}")))
+        }
+        Value::Object(named) if NAMED.contains(&keyword.as_str()) => {
+            named.iter().find_map(|(name, value)| {
+                let name = name.replace('~', "~0").replace('/', "~1");
+                inside(value, format!("{pointer}/{keyword}/{name}"))
+            })
+        }
+        _ => None,
+    })
+}
+
 /// As [`each`], with mutable access. Schemas that `visit` removes are not visited.
 pub(super) fn each_mut(schema: &mut Value, visit: &mut dyn FnMut(&mut Map<String, Value>)) {
     let Value::Object(map) = schema else { return };
