@@ -1,6 +1,6 @@
 //! `cargo xtask`: the project's development commands. `test` runs every check, `bench` measures, `peers` fetches
 //! third-party programs for tests, `codegen` generates the files of the fault catalog, `crash` kills processes, `chaos`
-//! cuts connections, `cluster` kills servers, `sim` plays seeds, `fuzz` feeds parsers, `security` runs attacks, `probes` compares failures with
+//! cuts connections, `cluster` kills servers, `sim` plays seeds, `instructions` counts, `fuzz` feeds parsers, `security` runs attacks, `probes` compares failures with
 //! other frameworks, `tidy` checks the rules of style and counts code, `record` records the
 //! demo, `dist` makes the packages.
 //!
@@ -17,6 +17,7 @@ mod crash;
 mod dist;
 mod figures;
 mod fuzz;
+mod instructions;
 mod metadata;
 mod page;
 mod passed_steps;
@@ -88,6 +89,8 @@ enum Chore {
         #[arg(long)]
         postgres: bool,
     },
+    /// Count the instructions of a turn, an event and an append, and compare them with the accepted figures
+    Instructions(instructions::Args),
     /// Make every package with the program inside, offline, into `dist/`
     Dist(dist::Args),
     /// Cause the same three failures in other frameworks and in Budao, and report what happened
@@ -122,6 +125,7 @@ fn main() -> ExitCode {
             let run = if postgres { crash::on_postgres } else { crash::everywhere };
             run(kills).map(|()| ExitCode::SUCCESS)
         }
+        Chore::Instructions(args) => instructions::run(&args).map(|_| ExitCode::SUCCESS),
         Chore::Dist(args) => dist::main(&args),
         Chore::Probes(args) => probes::main(&args),
         Chore::Record(args) => record::run(&args).map(|()| ExitCode::SUCCESS),

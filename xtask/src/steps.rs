@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::{api, catalog, crash, peers, process, security, sim, sim_mutants, tidy};
+use crate::{api, catalog, crash, instructions, peers, process, security, sim, sim_mutants, tidy};
 
 /// One check of `cargo xtask test`.
 #[derive(Debug)]
@@ -149,7 +149,7 @@ pub(crate) static STEPS: &[Step] = &[
     },
     Step {
         name: "features",
-        about: "the program builds without its parts, and with each one alone with --full",
+        about: "the program builds with the server alone; with --full without any part, and with each one alone",
         budget: minutes(3),
         when: StepScope::Always,
         needs: &[],
@@ -343,6 +343,15 @@ pub(crate) static STEPS: &[Step] = &[
         needs: &[],
         inputs: PROGRAMS,
         run: release::build,
+    },
+    Step {
+        name: "instructions",
+        about: "a turn, an event and an append take no more instructions than was accepted",
+        budget: minutes(2),
+        when: StepScope::Full,
+        needs: &[Need::Tool("valgrind")],
+        inputs: PROGRAMS,
+        run: |_| instructions::run(&instructions::Args::default()).map(StepResult::Passed),
     },
     Step {
         name: "smoke",

@@ -18,13 +18,21 @@ pub(crate) fn bin(name: &str) -> Result<Command> {
 
 /// As [`bin`], built with optimisation.
 pub(crate) fn optimised(name: &str) -> Result<Command> {
+    Ok(command(build_optimised(&["--bin", name])?.join(name)))
+}
+
+/// As [`optimised`], an example; returns its path.
+pub(crate) fn optimised_example(name: &str) -> Result<PathBuf> {
+    Ok(build_optimised(&["--example", name])?.join("examples").join(name))
+}
+
+/// Builds with optimisation and the features of a whole-workspace build, and returns the folder.
+fn build_optimised(what: &[&str]) -> Result<PathBuf> {
     let root = repo::root();
-    let built = process::cargo(&root)
-        .args(["build", "--locked", "--release", "--workspace", "--bin", name])
-        .status()
-        .context("cannot run cargo")?;
-    ensure!(built.success(), "`{name}` could not be built");
-    Ok(command(Metadata::load(&root)?.target_directory.join("release").join(name)))
+    let mut cargo = process::cargo(&root);
+    cargo.args(["build", "--locked", "--release", "--workspace"]).args(what);
+    process::run(&mut cargo, None)?;
+    Ok(Metadata::load(&root)?.target_directory.join("release"))
 }
 
 /// Builds one example alone, with the features of a whole-workspace build, and returns its path.

@@ -25,11 +25,12 @@ pub(super) fn clippy(run: &StepContext) -> Result<StepResult> {
 /// The features of the command line, each of which builds alone.
 const PARTS: [&str; 7] = ["acp", "claude", "documents", "postgres", "serve", "smcp", "traces"];
 
-/// Checks the command line with no part and with the server alone; with `--full`, with each part alone. The tests of the
-/// refusals then run in a program without parts.
+/// Checks the command line with the server alone; with `--full`, also with no part and with each part alone. The tests of
+/// the refusals then run in a program without parts.
 pub(super) fn features(run: &StepContext) -> Result<StepResult> {
-    let mut alone = vec!["", "serve"];
+    let mut alone = vec!["serve"];
     if run.is_full {
+        alone.push("");
         alone.extend(PARTS.into_iter().filter(|part| *part != "serve"));
     }
     for part in alone.iter().copied() {
