@@ -51,6 +51,8 @@ test("every view fits every width from 360 to 1 600 pixels", async () => {
         await until(async () => (await overflow(page)) === 0, 3000).catch(() => assert.fail(`${name} at ${width}`));
       }
       await page.setViewportSize({ width: 360, height: 740 });
+      const nav = await page.locator("nav").first().evaluate((bar) => bar.scrollWidth - bar.clientWidth);
+      assert.ok(nav <= 0, `${name}: ${nav} px of the navigation are cut off`);
       await picture(page, `view-${name}-360`);
     }
   });

@@ -55,6 +55,24 @@ test("charts show exactly what happened", async () => {
   });
 });
 
+test("in Chinese on a narrow screen every word of the charts is Chinese, and no word is broken", async () => {
+  await onPage({ script: KNOWN, where: "/faults/ERR_RATE_001" }, async (page, { origin }) => {
+    await runSession(origin, ["go"]);
+    await runSession(origin, ["go"]);
+    await page.context().addCookies([{ name: "lang", value: "zh", url: origin }]);
+    await page.setViewportSize({ width: 360, height: 740 });
+    await page.goto(`${origin}/faults?window=1h`);
+    await page.locator("#kinds tbody tr").first().waitFor();
+    const categories = await page.locator("#kinds td:nth-child(2)").allTextContents();
+    assert.ok(categories.length >= 3 && categories.every((text) => !/[a-z]/.test(text)), `${categories}`);
+    const ends = await page.locator("#paths text").allTextContents();
+    assert.ok(ends.some((text) => text.startsWith("失败")) && ends.every((text) => !/[a-z]/.test(text)), `${ends}`);
+    const narrowest = await page.locator("#kinds td:first-child").evaluateAll((cells) => Math.min(...cells.map((cell) => cell.clientWidth)));
+    assert.ok(narrowest >= 150, `${narrowest} px`);
+    await picture(page, "faults-narrow");
+  });
+});
+
 test("where nothing happened the page says so", async () => {
   await onPage({ script: KNOWN, where: "/faults" }, async (page) => {
     await page.getByText("No faults").waitFor();

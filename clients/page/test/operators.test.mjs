@@ -1,6 +1,8 @@
 // What an operator keeps the page open for: what fails now, the sessions behind every number, and acting on many at once.
 
 import assert from "node:assert/strict";
+import net from "node:net";
+import os from "node:os";
 import { test } from "node:test";
 import { startServer } from "../../harness/server.mjs";
 import { api, onPage, overflow, picture, runSession, until } from "../stage.mjs";
@@ -59,6 +61,43 @@ test("now lists the servers of a journal, and says which one is gone", async () 
     await page.setViewportSize({ width: 360, height: 740 });
     assert.equal(await overflow(page), 0);
     assert.deepEqual(seen.errors, []);
+  });
+});
+
+/** A port that nobody listens on. */
+const freePort = () => new Promise((resolve) => {
+  const probe = net.createServer().listen(0, "127.0.0.1", () => {
+    const { port } = probe.address();
+    probe.close(() => resolve(port));
+  });
+});
+
+test("faults are counted by server and by version, and each bar leads to its sessions", async () => {
+  const [one, two] = [await freePort(), await freePort()];
+  await onPage({ ...stage, port: one }, async (page, { server, origin, seen }) => {
+    const other = await startServer({ home: server.home, model: "script:script.toml", port: two });
+    try {
+      await failing(origin, 2);
+      await runSession(`http://127.0.0.1:${two}`, ["go"], { session_name: "On the other" });
+      await page.goto(`${origin}/faults?window=1h`);
+      await page.locator("#by-node .share").nth(1).waitFor();
+      const bars = (of) => page.locator(`#by-${of} .share`).evaluateAll((rows) => rows.map((row) => [row.querySelector(".share-name").textContent, Number(row.querySelector(".share-count").textContent)]));
+      const stats = await api(origin, "/api/stats?window=1h");
+      assert.deepEqual(await bars("node"), [[`${os.hostname()}:${one}`, 2], [`${os.hostname()}:${two}`, 1]]);
+      assert.deepEqual(await bars("node"), stats.by_node.map(({ node, count }) => [node, count]));
+      assert.deepEqual(await bars("version"), stats.by_version.map(({ version, count }) => [version, count]));
+      await page.locator("#by-version").scrollIntoViewIfNeeded();
+      await picture(page, "faults-servers");
+      await page.locator("#by-node a").nth(1).click();
+      await page.locator("#rows tr", { hasText: "On the other" }).waitFor();
+      assert.equal(await page.locator("#rows tr").count(), 1);
+      await page.goBack();
+      await page.locator("#by-version a").click();
+      await until(async () => (await page.locator("#rows tr").count()) === 3);
+      assert.deepEqual(seen.errors, []);
+    } finally {
+      await other.crash();
+    }
   });
 });
 

@@ -341,7 +341,7 @@ function notice(entry) {
 }
 
 function end(entry, { retry }) {
-  const text = entry.how === "done" ? t("turn-done", { time: span(entry.took), n: number(entry.tokens) }) : t(`turn-${entry.how}`);
+  const text = entry.how === "done" ? t(entry.isEstimate ? "turn-done-estimated" : "turn-done", { time: span(entry.took), n: number(entry.tokens) }) : t(`turn-${entry.how}`);
   const cost = entry.currency === undefined ? undefined : h("span", { class: "cost" }, ` · ${money(entry.cost, entry.currency)}`);
   const press = async () => {
     again.disabled = true;

@@ -7,6 +7,7 @@ import { ago, at, clock, h, number, refill, span, t } from "./kit.js";
 import "./shell.js";
 
 const names = JSON.parse(at("charts").dataset.titles);
+const categories = JSON.parse(at("charts").dataset.categories);
 const title = (kind) => (kind === "other" ? t("other") : (endWords(kind) ?? names[kind] ?? kind));
 const explain = (kind) => `/faults/${encodeURIComponent(kind)}`;
 
@@ -172,6 +173,8 @@ function draw() {
   shares(at("by-stage"), stats.by_stage, (row) => row.stage, (row) => hitBy("stage", row.stage));
   shares(at("by-computer"), stats.by_computer, (row) => row.computer, (row) => hitBy("computer", row.computer));
   shares(at("by-endpoint"), stats.by_endpoint, (row) => row.endpoint, (row) => hitBy("endpoint", row.endpoint));
+  shares(at("by-node"), stats.by_node, (row) => row.node, (row) => hitBy("node", row.node));
+  shares(at("by-version"), stats.by_version, (row) => row.version, (row) => hitBy("version", row.version));
   shares(at("by-tenant"), stats.by_tenant, (row) => row.tenant, (row) => hitBy("tenant", row.tenant));
   shares(at("by-user"), stats.by_user, (row) => row.user, (row) => hitBy("user", row.user));
   shares(at("unrecoverable"), stats.unrecoverable_by_session, (row) => `${row.session_id} · ${row.last_code} · ${ago(row.last_at)}`, (row) => `/sessions/${encodeURIComponent(row.session_id)}`);
@@ -194,7 +197,7 @@ function kinds() {
           "tr",
           {},
           h("td", {}, h("a", { href: explain(kind.code) }, title(kind.kind)), " ", h("a", { class: "code", href: explain(kind.code) }, kind.code)),
-          h("td", { class: "faint" }, kind.category),
+          h("td", { class: "faint" }, categories[kind.category] ?? kind.category),
           [kind.count, kind.recovered, kind.not_recovered].map((n) => h("td", { class: "number" }, number(n))),
           h("td", { class: "number" }, span(kind.recovery_p50_ms ?? NaN)),
           h("td", {}, h("a", { href: hitBy("code", kind.code) }, t("sessions-n", { n: number(kind.sessions) }))),

@@ -8,6 +8,8 @@ const PATHS_MAX = 14;
 const STEPS_MAX = 5;
 const NODE = 10;
 const GAP = 16;
+/** The words for the ways in which a turn ends. */
+const ENDS = { end_turn: "end-answered", cancelled: "end-cancelled", running: "end-running", failed: "end-failed", refusal: "end-refusal", max_tokens: "end-tokens", max_turn_requests: "end-requests" };
 
 /** Nodes and links of ways; a node is a kind at a depth, links join what follows each other. */
 export function flowOf(paths) {
@@ -90,4 +92,4 @@ export function endOf(name) {
 }
 
 /** An end in words. */
-export const endWords = (name) => ({ end_turn: t("end-answered"), cancelled: t("end-cancelled"), running: t("end-running") })[name];
+export const endWords = (name) => ENDS[name] && t(ENDS[name]);

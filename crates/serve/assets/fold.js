@@ -384,7 +384,7 @@ export class Conversation {
     this.facts.tokens += meta.total_tokens ?? 0;
     if (meta.currency !== undefined) [this.facts.cost, this.facts.currency] = [meta.session_cost, meta.currency];
     const canRetry = how === "failed" && !this.#isPlan;
-    const end = this.#push({ is: "end", how, turn: meta.turn, canRetry, took: meta.generation_time_ms, tokens: meta.total_tokens, cost: meta.cost, currency: meta.currency, at: frame.timestamp });
+    const end = this.#push({ is: "end", how, turn: meta.turn, canRetry, took: meta.generation_time_ms, tokens: meta.total_tokens, isEstimate: meta.estimated_tokens > 0, cost: meta.cost, currency: meta.currency, at: frame.timestamp });
     if (canRetry) this.#retryable = end;
     this.facts.state = how === "failed" ? "failed" : "idle";
     this.busy = undefined;

@@ -82,7 +82,8 @@ function drawCosts({ currency, cost, by_model: models = {}, cost_by_tenant: tena
   const head = (...names) => h("tr", {}, names.map((name) => h("th", { scope: "col" }, t(name))));
   const hasCost = currency !== undefined;
   const paid = (amount) => (hasCost ? h("td", { class: "amount" }, money(amount, currency)) : undefined);
-  const perModel = ([name, row]) => h("tr", { "data-model": name }, h("th", { scope: "row" }, name), [row.input_tokens, row.output_tokens].map((n) => h("td", { class: "amount" }, number(n))), h("td", { class: "amount" }, share(row.cache_hit_rate)), paid(row.cost));
+  const count = (n, row) => (row.estimated_tokens > 0 ? h("td", { class: "amount", title: t("estimated-about") }, `≈ ${number(n)}`) : h("td", { class: "amount" }, number(n)));
+  const perModel = ([name, row]) => h("tr", { "data-model": name }, h("th", { scope: "row" }, name), [row.input_tokens, row.output_tokens].map((n) => count(n, row)), h("td", { class: "amount" }, share(row.cache_hit_rate)), paid(row.cost));
   refill(at("costs-by-model"), head("model", "tokens-read", "tokens-written", "cached-share", ...(hasCost ? ["cost"] : [])), rows.map(perModel));
   const paying = Object.entries(tenants).sort(([, a], [, b]) => b - a);
   at("costs-by-tenant").hidden = !hasCost || paying.length === 0;

@@ -134,18 +134,19 @@ async fn now(server: Shared, named: RequestContext, headers: HeaderMap) -> Respo
     shown(&server.0, &named.0, &NowPage { shell, titles, remedies })
 }
 
-/// The statistics page, with the titles of all kinds.
+/// The statistics page, with the titles of all kinds and the texts of all categories.
 #[derive(Debug, Template)]
 #[template(path = "faults.html")]
 struct FaultsPage {
     shell: Shell,
     titles: String,
+    categories: String,
 }
 
 async fn faults(server: Shared, named: RequestContext, headers: HeaderMap) -> Response {
     let shell = Shell::new(&server.0, &named.0, &headers, "faults");
-    let titles = catalog::titles(shell.lang);
-    shown(&server.0, &named.0, &FaultsPage { shell, titles })
+    let (titles, categories) = (catalog::titles(shell.lang), catalog::categories(shell.lang));
+    shown(&server.0, &named.0, &FaultsPage { shell, titles, categories })
 }
 
 /// The explanation of a fault kind, with the content of `budao explain`.

@@ -51,6 +51,7 @@ ask-address = { $server } asks you to open an address at { $host }: { $message }
 ask-input = { $server } asks: { $message }
 confirm-call = Please confirm: use the tool { $tool }.
 confirm-raise-cap = The spending cap { $setting } is reached: { $spent } of { $cap } are spent. Allow { $more } more?
+cap-raised = The spending cap { $setting } is raised by { $more }.
 confirm-plan = { $named ->
     [0] Please confirm the plan ({ $count } tasks).
    *[other] Please confirm the plan ({ $count } tasks): { $summary }

@@ -49,6 +49,7 @@ ask-address = { $server } 请你打开 { $host } 上的一个地址：{ $message
 ask-input = { $server } 询问：{ $message }
 confirm-call = 请确认：使用工具 { $tool }。
 confirm-raise-cap = 已达费用上限 { $setting }：{ $cap } 中已用 { $spent }。是否再允许 { $more }？
+cap-raised = 费用上限 { $setting } 已提高 { $more }。
 confirm-plan = { $named ->
     [0] 请确认计划（{ $count } 个任务）。
    *[other] 请确认计划（{ $count } 个任务）：{ $summary }

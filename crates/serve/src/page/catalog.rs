@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use budao_core::{
     Kind, Lang,
-    fault::{Detail, text},
+    fault::{Category, Detail, text},
 };
 use strum::VariantArray as _;
 
@@ -52,6 +52,16 @@ pub(super) fn titles(lang: Lang) -> String {
     let title = |kind: &Kind| (kind.row().name, text::of_kind(*kind, "title", lang));
     let titles: BTreeMap<&str, String> = Kind::VARIANTS.iter().map(title).collect();
     serde_json::to_string(&titles).expect("texts always serialise")
+}
+
+/// The texts of all categories as JSON, by name.
+pub(super) fn categories(lang: Lang) -> String {
+    let text = |category: &Category| {
+        let name: &str = category.into();
+        (name, word("category", name, lang))
+    };
+    let texts: BTreeMap<&str, String> = Category::VARIANTS.iter().map(text).collect();
+    serde_json::to_string(&texts).expect("texts always serialise")
 }
 
 /// Who acts on a fault of each kind, as JSON by name.
