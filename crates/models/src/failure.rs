@@ -180,9 +180,9 @@ impl ErrorResponse {
             429 => Kind::ModelRateLimited,
             _ if said.is_context_too_long() || self.status == 413 => Kind::ContextTooLong,
             _ if said.is_filtered() => Kind::ModelRefused,
+            _ if said.is_of_other_region() => Kind::ModelPermission,
             _ if said.is_wrong_key() => Kind::ModelAuthentication,
             401 => Kind::ModelAuthentication,
-            _ if said.is_named(&["data_residency_mismatch"]) => Kind::ModelPermission,
             403 => Kind::ModelPermission,
             404 if said.is_missing_item() => Kind::ModelBadRequest,
             404 => Kind::UnknownModel,
@@ -253,10 +253,22 @@ impl ErrorBody {
 
     fn is_wrong_key(&self) -> bool {
         self.is_named(&["authentication_error", "invalid_api_key", "UNAUTHENTICATED"])
-            || self.mentions(&["api key not valid", "api key expired"])
+            || self.mentions(&["api key not valid", "api key expired", "incorrect api key"])
+    }
+
+    fn is_of_other_region(&self) -> bool {
+        self.is_named(&[
+            "data_residency_mismatch",
+            "incorrect_hostname",
+            "unsupported_country_region_territory",
+        ]) || self.mentions(&["user location is not supported", "incorrect regional hostname"])
     }
 
     fn is_quota(&self) -> bool {
+        // Gemini says of a rate limit that the quota is exceeded, and names the wait.
+        if self.kind == "RESOURCE_EXHAUSTED" && self.retry_delay.is_some() {
+            return false;
+        }
         self.is_named(&[
             "insufficient_quota",
             "billing_error",
@@ -265,7 +277,12 @@ impl ErrorBody {
             "insufficient_balance",
             "credit_balance_exhausted",
             "usage_not_included",
-        ]) || self.mentions(&["exceeded your current quota", "credit balance is too low"])
+        ]) || self.mentions(&[
+            "exceeded your current quota",
+            "credit balance is too low",
+            "insufficient credits",
+            "doesn't have any credits",
+        ])
     }
 
     fn is_context_too_long(&self) -> bool {

@@ -178,6 +178,7 @@ impl Decoder {
                 .unwrap_or(self.usage.cached_tokens),
             cache_write_tokens: number(written).unwrap_or(self.usage.cache_write_tokens),
             reasoning_tokens: number(reasoning).unwrap_or(self.usage.reasoning_tokens),
+            ..Usage::default()
         };
     }
 }

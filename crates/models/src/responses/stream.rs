@@ -348,5 +348,6 @@ fn usage(usage: &Value) -> Usage {
         cached_tokens: count("/input_tokens_details/cached_tokens"),
         cache_write_tokens: count("/input_tokens_details/cache_write_tokens"),
         reasoning_tokens: count("/output_tokens_details/reasoning_tokens"),
+        ..Usage::default()
     }
 }
