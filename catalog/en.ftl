@@ -1130,7 +1130,7 @@ model-permission =
     }
     .user = The account at { $service } is not permitted to do this. Choose another model, or have the account's rights changed.
     .about = The key is valid, but the account may not use this model, this region or this feature. Trying again cannot help, so the run ends at once.
-    .check = Look at the rights of the account and of the key at the provider. Some models have to be enabled first.
+    .check = Look at the rights of the account and of the key at the provider. Some models have to be enabled first. A key of another region needs the address of its region in the model, for example `openai:NAME@https://eu.api.openai.com/v1`.
     .rec-1 = Choose a model that the account may use
     .rec-2 = Have the rights of the account extended
     .next-1 = Do not ask for this model again
@@ -1307,6 +1307,19 @@ empty-answer =
     .rec-2 = Send the message again in other words
     .next-1 = Make the call once more, with the task in other words
     .next-2 = If it fails again, go on without this result
+
+usage-unknown =
+    .title = Model service does not say what it used
+    .model = { $service } did not report how many tokens its answer used, so an estimate is counted.
+    .user = { $service } did not report how many tokens { $model ->
+        [none] the model
+       *[other] { $model }
+    } used, so an estimate is counted. The turn goes on.
+    .about = A service reports with each answer how many tokens it read and wrote. If it reports none, or counts that cannot be true, the request counts as its estimate: a quarter more than the history, and the longest answer. Records, costs and caps have the estimate, marked as such. It is reported once in a turn.
+    .check = Look at the end of an answer of the service: the counts are in `usage` (`usageMetadata` of Gemini). A proxy in between may remove them.
+    .rec-1 = Update the service, or let the proxy in front of it pass `usage` on
+    .rec-2 = Choose a model whose service reports its counts
+    .next-1 = Nothing: the answer itself is complete
 
 ## TURN: the turn and its budgets
 

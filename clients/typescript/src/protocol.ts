@@ -392,6 +392,7 @@ export type AgentFinalAnswer = {
     output_tokens: number;
     total_tokens: number;
     cached_tokens?: number;
+    estimated_tokens?: number;
     cost?: number;
     session_cost?: number;
     currency?: string;
@@ -423,6 +424,7 @@ export type AgentInterrupted = {
     output_tokens: number;
     total_tokens: number;
     cached_tokens?: number;
+    estimated_tokens?: number;
     cost?: number;
     session_cost?: number;
     currency?: string;
@@ -493,6 +495,7 @@ export type AgentError = {
     output_tokens: number;
     total_tokens: number;
     cached_tokens?: number;
+    estimated_tokens?: number;
     cost?: number;
     session_cost?: number;
     currency?: string;

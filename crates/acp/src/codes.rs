@@ -72,6 +72,7 @@ pub const fn json_rpc_code(kind: Kind) -> i32 {
         | Kind::ModelRefused
         | Kind::ModelBadRequest
         | Kind::EmptyAnswer
+        | Kind::UsageUnknown
         | Kind::StepsExhausted
         | Kind::TokensExhausted
         | Kind::FailuresExhausted

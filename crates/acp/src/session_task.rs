@@ -381,7 +381,8 @@ impl SessionTask {
             QueuedCommand::Settings { change, new_settings, .. } => {
                 let settings = Box::new(change.apply_to(self.settings()));
                 *new_settings = Some(settings.clone());
-                (EngineCommand::Settings { settings }, own())
+                let before = Some(Box::new(self.settings().clone()));
+                (EngineCommand::Settings { settings, before }, own())
             }
             QueuedCommand::Close => (EngineCommand::Close, own()),
             QueuedCommand::Resume => {

@@ -112,6 +112,7 @@ impl ClaudeDecider {
             limits: &shared.limits,
             timeouts: &shared.timeouts,
             scrubber: &shared.scrubber,
+            server: shared.server.as_ref(),
         }
     }
 

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use budao_core::{
     engine::{Engine, ForkRequest, SessionChoice, SessionOptions, WrittenRange},
     event::{Answer, Command, Record, Seq, SessionId, Settings},
-    fault::Fault,
+    fault::{Fault, ServerIdentity},
     limits::Limits,
     retention::{Retention, RetentionReport},
     world::World,
@@ -52,6 +52,8 @@ pub struct ClaudeConfig {
     pub idle_keep: Duration,
     /// The places whose files this process has; sessions bound to another place run elsewhere.
     pub places: Vec<String>,
+    /// The server that recorded faults name; `None` for a program without a name.
+    pub server: Option<Arc<ServerIdentity>>,
     /// True to start the CLI when a session is opened, before its first message.
     pub start_early: bool,
     /// Absolute path of the folder in which the CLI stores plans. `None` denies every write in plan mode.
@@ -74,6 +76,7 @@ impl ClaudeConfig {
             liveness: Arc::new(UnknownLiveness),
             idle_keep: Duration::from_secs(15 * 60),
             places: Vec::new(),
+            server: None,
             start_early: false,
             plan_folder: None,
         }
@@ -88,6 +91,7 @@ pub(crate) struct ClaudeShared {
     pub(crate) limits: Arc<Limits>,
     pub(crate) timeouts: CliTimeouts,
     pub(crate) scrubber: Scrubber,
+    pub(crate) server: Option<Arc<ServerIdentity>>,
     pub(crate) tool_servers: DashMap<SessionId, Value>,
     start_early: bool,
     pub(crate) plan_folder: Option<PathBuf>,
@@ -104,7 +108,8 @@ impl Claude {
     /// Creates an engine; it loads no session yet.
     #[must_use]
     pub fn new(config: ClaudeConfig) -> Self {
-        let ClaudeConfig { journal, world, launcher, limits, timeouts, scrubber, .. } = config;
+        let ClaudeConfig { journal, world, launcher, limits, timeouts, scrubber, server, .. } =
+            config;
         let ClaudeConfig { holder, liveness, idle_keep, start_early, plan_folder, places, .. } =
             config;
         let limits = Arc::new(limits);
@@ -124,6 +129,7 @@ impl Claude {
             limits,
             timeouts,
             scrubber,
+            server,
             tool_servers,
             start_early,
             plan_folder,

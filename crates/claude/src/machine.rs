@@ -22,6 +22,7 @@ pub(crate) use command::check_settings;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 
@@ -29,7 +30,7 @@ use budao_core::{
     event::{
         Answer, Command, CommandId, Entry, Event, QuestionId, SessionId, Settings, TurnNumber,
     },
-    fault::{Fault, Operation},
+    fault::{Fault, Operation, ServerIdentity},
     limits::Limits,
     message::{Block, CallId},
     session::{Session, Turn},
@@ -188,6 +189,8 @@ pub struct Env<'a> {
     pub timeouts: &'a CliTimeouts,
     /// Removes secrets from everything that is recorded.
     pub scrubber: &'a Scrubber,
+    /// The server that recorded faults name; `None` for a program without a name.
+    pub server: Option<&'a Arc<ServerIdentity>>,
 }
 
 /// The result of one decision.
@@ -434,7 +437,8 @@ impl Stepper<'_> {
     }
 
     fn record(&mut self, turn: TurnNumber, trace: Trace, event: Event) {
-        let event = sanitize::event(event, self.env.scrubber, self.env.limits.json_depth);
+        let event = sanitize::event(event, self.env.scrubber, self.env.limits.json_depth)
+            .with_server(self.env.server);
         self.m.session.apply(&event, self.env.now, trace);
         self.out.entries.push(Entry { at: self.env.now, trace, turn, event: event.into() });
     }

@@ -113,6 +113,7 @@ impl ProbeSession {
             limits: &self.limits,
             timeouts: &self.timeouts,
             scrubber: &self.scrubber,
+            server: None,
         };
         self.entries.extend(step(&mut self.machine, input, &env).entries);
     }

@@ -33,6 +33,7 @@ use crate::{
     choices::one_of,
     config::{Config, ConfigArgs},
     exit::Exit,
+    lease_holder,
     setup::{self, JournalArgs},
     terminal::Terminal,
     texts::localize,
@@ -221,7 +222,9 @@ async fn serve_claude(args: &ServeArgs, program: PathBuf, lang: Lang) -> Result<
         let journal = journal.open(&world).await?;
         // `start_early` is true: the CLI starts when the editor opens the session, while the user is still typing.
         let writes = Arc::clone(&journal) as _;
-        let engine = crate::claude::engine(program, writes, &world, limits, Vec::new(), true);
+        let server = lease_holder::server_identity(None);
+        let places = Vec::new();
+        let engine = crate::claude::engine(program, writes, &world, limits, places, server, true);
         let engine = keep.get_or_init(|| engine).clone();
         let services = Arc::new(claude::ClaudeHost { engine: engine.clone(), configured });
         Ok(OpenedEngine { engine: Arc::new(engine), journal, world, services })

@@ -9,7 +9,7 @@ use budao_claude::{
 };
 use budao_core::{
     Fault, Kind,
-    fault::{Fact, Operation},
+    fault::{Fact, Operation, ServerIdentity},
     limits::Limits,
     world::World,
 };
@@ -31,11 +31,13 @@ pub(crate) async fn start(
     journal: &JournalArgs,
     file: Config,
 ) -> Result<RunningEngine, Fault> {
-    let (world, mut limits, places) = (traces::world(), file.limits, file.places);
+    let (world, mut limits) = (traces::world(), file.limits);
+    let server = lease_holder::server_identity(file.port);
     let program = program(path)?;
     let journal = journal.open(&world).await?;
     setup::set_lease_times(&*journal, &mut limits);
-    let engine = engine(program, Arc::clone(&journal), &world, limits, places, false);
+    let places = file.places;
+    let engine = engine(program, Arc::clone(&journal), &world, limits, places, server, false);
     Ok(RunningEngine { engine: Arc::new(engine), journal, native: None })
 }
 
@@ -91,6 +93,7 @@ pub(crate) fn engine(
     world: &World,
     limits: Limits,
     places: Vec<String>,
+    server: ServerIdentity,
     start_early: bool,
 ) -> Claude {
     let scrubber = Scrubber::with_secrets(setup::keys().1);
@@ -102,6 +105,7 @@ pub(crate) fn engine(
     config.holder = lease_holder::name();
     config.liveness = Arc::new(lease_holder::KnownHolders);
     config.places = places;
+    config.server = Some(Arc::new(server));
     config.start_early = start_early;
     config.plan_folder = config_folder().map(|folder| folder.join("plans"));
     Claude::new(config)

@@ -94,6 +94,9 @@ pub(crate) struct Config {
     /// The places whose files this process has; set by `--place`.
     #[serde(skip)]
     pub(crate) places: Vec<String>,
+    /// The port of `budao serve`, which tells the servers of one machine apart.
+    #[serde(skip)]
+    pub(crate) port: Option<u16>,
     /// The trace collector, and the viewer of traces.
     pub(crate) traces: TracesConfig,
 }

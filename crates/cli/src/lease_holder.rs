@@ -6,12 +6,25 @@ pub(crate) mod known_nodes;
 #[path = "missing/known_nodes.rs"]
 mod known_nodes;
 
+use budao_core::fault::ServerIdentity;
 use budao_runtime::HolderLiveness;
 
 /// The holder name of this process: `pid:NUMBER:START:BOOT-NAMESPACE`.
 pub(crate) fn name() -> String {
     let pid = std::process::id();
     format!("pid:{pid}:{}:{}", birth(pid).unwrap_or(0), boot_and_namespace().unwrap_or_default())
+}
+
+/// The name and version that the faults which this process records have: `HOST`, or `HOST:PORT` for a server.
+pub(crate) fn server_identity(port: Option<u16>) -> ServerIdentity {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let host = host.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
+    let host = match host.trim() {
+        "" => "localhost",
+        named => named,
+    };
+    let node = port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+    ServerIdentity { node, version: env!("CARGO_PKG_VERSION").to_owned() }
 }
 
 /// Detects processes of this machine that have ended, and servers that are gone.

@@ -303,6 +303,7 @@ pub(crate) async fn assemble_within(
         smcp,
         log,
         places,
+        port,
         serve,
         ..
     } = config;
@@ -365,6 +366,7 @@ pub(crate) async fn assemble_within(
     .holder(lease_holder::name())
     .liveness(Arc::new(lease_holder::KnownHolders))
     .places(places)
+    .server(lease_holder::server_identity(port))
     .build()?;
     Ok(Application { runtime, tools, shells, servers, editor_servers, rooms, workers, missing })
 }

@@ -153,11 +153,16 @@ fn line(name: &str, ledger: &Ledger, is_json: bool, lang: Lang) -> String {
         ("reserved", amount(ledger.reserved).into()),
         ("requests", ledger.requests.to_string().into()),
     ];
-    let line = fill(lang, "spending-line", &args);
-    if ledger.raised == LedgerAmount::default() {
-        return format!("{}  {line}\n", ledger.day);
+    let mut line = format!("{}  {}", ledger.day, fill(lang, "spending-line", &args));
+    if ledger.estimated != LedgerAmount::default() {
+        let args = [("amount", amount(ledger.estimated).into())];
+        line.push_str(&fill(lang, "spending-estimated", &args));
     }
-    let by = ledger.raised_by.clone();
-    let args = [("amount", amount(ledger.raised).into()), ("by", by.into())];
-    format!("{}  {line}  {}\n", ledger.day, fill(lang, "spending-raised", &args))
+    if ledger.raised != LedgerAmount::default() {
+        let by = ledger.raised_by.clone();
+        let args = [("amount", amount(ledger.raised).into()), ("by", by.into())];
+        line.push_str("  ");
+        line.push_str(&fill(lang, "spending-raised", &args));
+    }
+    line + "\n"
 }

@@ -397,6 +397,7 @@ smcp-unknown-command-see-help = unknown command; see `help`
 smcp-waiting-for = waiting for
 
 spending-amount = { $cost } ({ $tokens } tokens)
+spending-estimated = , of what was spent { $amount } is an estimate: a model service did not say what it used
 spending-line = { $scope }  spent { $spent }, reserved { $reserved }, { $requests } requests
 spending-none = Nothing was spent today.
 spending-raised = raised by { $amount }, by { $by }

@@ -16,7 +16,7 @@ pub mod repeat;
 mod row;
 pub mod text;
 
-use std::{borrow::Cow, fmt, time::Duration};
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use budao_scrub::Scrubber;
 use serde::{Deserialize, Serialize};
@@ -61,6 +61,9 @@ struct FaultInner {
     /// The host that scrubbing took from the facts, for operators alone: `10.0.0.7:9000`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     operator_host: Option<String>,
+    /// The server that recorded the fault, for operators alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    server: Option<Arc<ServerIdentity>>,
 }
 
 /// Whether serde skips the field; serde passes it by reference.
@@ -87,6 +90,15 @@ pub struct Hop {
     pub role: Cow<'static, str>,
     /// The configured or advertised name of the component.
     pub name: String,
+}
+
+/// The server that recorded a fault. A record of a take-over needs none: each fault names its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerIdentity {
+    /// The server's name among its peers, such as `host` or `host:port`.
+    pub node: String,
+    /// The version of the program.
+    pub version: String,
 }
 
 /// A line of advice for this one fault. It precedes the catalog's general ones for the same audience.
@@ -130,6 +142,7 @@ impl Fault {
             hops: Vec::new(),
             causes: Vec::new(),
             operator_host: None,
+            server: None,
         }))
     }
 
@@ -358,9 +371,21 @@ impl Fault {
         named.filter(|_| is_network).find_map(|fact| self.0.detail.text(fact))
     }
 
-    /// Removes what only operators may see, for a copy of the record that a user gets.
-    pub fn hide_from_user(&mut self) {
-        self.0.operator_host = None;
+    /// The server that recorded the fault; `None` if its program has no name or the fault is not recorded.
+    #[must_use]
+    pub fn server(&self) -> Option<&Arc<ServerIdentity>> {
+        self.0.server.as_ref()
+    }
+
+    /// Sets the server that records the fault, unless another one recorded it before.
+    pub fn set_server(&mut self, server: &Arc<ServerIdentity>) {
+        self.0.server.get_or_insert_with(|| Arc::clone(server));
+    }
+
+    /// Removes what only operators may see, for a copy of the record that a user gets. Returns whether there was any.
+    pub fn hide_from_user(&mut self) -> bool {
+        let hidden = (self.0.operator_host.take(), self.0.server.take());
+        hidden != (None, None)
     }
 
     /// Whether the runtime may repeat the operation by itself. False when its attempts are used up, so that an outer
@@ -439,6 +464,7 @@ impl fmt::Debug for Fault {
             .field("hops", &inner.hops)
             .field("causes", &inner.causes)
             .field("operator_host", &inner.operator_host)
+            .field("server", &inner.server)
             .finish()
     }
 }

@@ -232,6 +232,9 @@ pub struct Usage {
     /// The part of `output_tokens` that is reasoning.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reasoning_tokens: u64,
+    /// The part of all tokens that is an estimate, because the service did not report a usable count.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub estimated_tokens: u64,
 }
 
 impl Usage {
@@ -242,7 +245,25 @@ impl Usage {
             cached_tokens: count(self.cached_tokens, other.cached_tokens),
             cache_write_tokens: count(self.cache_write_tokens, other.cache_write_tokens),
             reasoning_tokens: count(self.reasoning_tokens, other.reasoning_tokens),
+            estimated_tokens: count(self.estimated_tokens, other.estimated_tokens),
         }
+    }
+
+    /// The counts that a service reported, with those of `estimate` in place of what cannot be true: a request without
+    /// tokens, more tokens from and to the cache than were read, or none for an answer that has content.
+    #[must_use]
+    pub fn or_estimate(mut self, estimate: Self, has_content: bool) -> Self {
+        let of_cache = self.cached_tokens.saturating_add(self.cache_write_tokens);
+        if self.input_tokens == 0 || of_cache > self.input_tokens {
+            (self.cached_tokens, self.cache_write_tokens) = (0, 0);
+            self.input_tokens = estimate.input_tokens;
+            self.estimated_tokens = estimate.input_tokens;
+        }
+        if self.output_tokens == 0 && has_content {
+            self.output_tokens = estimate.output_tokens;
+            self.estimated_tokens = self.estimated_tokens.saturating_add(estimate.output_tokens);
+        }
+        self
     }
 
     /// What is left of each count without `other`, at least 0.

@@ -366,7 +366,7 @@ impl Session {
         if !content.is_empty() {
             self.push(Message { role: Role::Assistant, content: content.to_vec() });
         }
-        if usage.input_tokens > 0 {
+        if usage.input_tokens > 0 && usage.estimated_tokens == 0 {
             self.tokens = usage.input_tokens.saturating_add(usage.output_tokens);
         }
     }

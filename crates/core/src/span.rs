@@ -300,13 +300,15 @@ impl SpanBuilder {
                     let (call, tool) = (call.clone(), tool.clone());
                     let micros = i64::try_from(*duration_ms).unwrap_or(0).saturating_mul(1_000);
                     let began = Timestamp::from_micros(at.as_micros().saturating_sub(micros));
-                    OpenCall { call, tool, attempt: 1, began, arguments: None }
+                    let arguments = turn.messages.as_ref().and_then(|it| it.arguments(&call.0));
+                    OpenCall { call, tool, attempt: 1, began, arguments }
                 };
+                let missed = missed();
                 if let Some(messages) = &mut turn.messages {
                     messages.called(&call.0, outcome);
                 }
                 let known = turn.called(session, at, call, failed.clone(), Some(outcome));
-                known.or_else(|| Some(turn.call_span(session, at, missed(), failed, Some(outcome))))
+                known.or_else(|| Some(turn.call_span(session, at, missed, failed, Some(outcome))))
             }
             Event::TurnEnded { stop, fault, steps, usage } => {
                 let content = turn.messages.take().map(|messages| Box::new(messages.turn()));

@@ -201,8 +201,11 @@ impl SpendingConfig {
     /// Checks prices and caps.
     ///
     /// # Errors
-    /// `configuration_wrong` for a cap of 0, a negative or infinite number, and another currency.
+    /// `configuration_wrong` for a cap of 0, a negative or infinite number, another currency, and one without a name.
     pub fn check(&self) -> Result<(), Fault> {
+        if self.currency.trim().is_empty() || self.currency.contains(char::is_whitespace) {
+            return Err(wrong("currency", "one word, for example \"USD\"", &self.currency));
+        }
         let caps = [("turn", &self.turn), ("session", &self.session)];
         for (key, amount) in caps.into_iter().chain(self.day_amounts()) {
             if let Some(amount) = amount {
@@ -384,7 +387,7 @@ impl SpendingConfig {
         }
     }
 
-    fn shown_cap(&self, setting: &str, amount: u64) -> String {
+    pub(crate) fn shown_cap(&self, setting: &str, amount: u64) -> String {
         match is_of_tokens(setting) {
             true => format!("{amount} tokens"),
             false => self.shown(amount),

@@ -213,7 +213,7 @@ impl Stepper<'_> {
     }
 
     fn record(&mut self, turn: TurnNumber, trace: Trace, event: Event) {
-        let event = event.in_session_of(self.session.origin.as_ref());
+        let event = event.in_session_of(self.session.origin.as_ref()).with_server(self.env.server);
         self.session.apply(&event, self.env.now, trace);
         self.decided.entries.push(Entry { at: self.env.now, trace, turn, event: event.into() });
     }

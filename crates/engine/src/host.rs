@@ -329,7 +329,7 @@ impl<F: DeciderFactory> Engine for Host<F> {
         if let Err(fault) = command.body.check_topic() {
             return Ok(Answer::Rejected { fault });
         }
-        if let CommandBody::Settings { settings } = &mut command.body
+        if let CommandBody::Settings { settings, .. } = &mut command.body
             && let Err(fault) = self.factory().prepare(settings)
         {
             return Ok(Answer::Rejected { fault });

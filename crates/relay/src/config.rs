@@ -54,7 +54,7 @@ impl Default for RelayLimits {
         const MIB: usize = 1024 * 1024;
         Self {
             event_bytes: 4 * MIB,
-            turn_bytes: 64 * MIB as u64,
+            turn_bytes: 32 * MIB as u64,
             state_bytes: MIB,
             request_bytes: 32 * MIB,
             open_ids: 256,

@@ -100,6 +100,7 @@ impl RelayDecider {
             run_limits: &shared.config.limits,
             resubmit: shared.config.resubmit,
             scrubber: &shared.scrubber,
+            server: shared.server.as_ref(),
         }
     }
 

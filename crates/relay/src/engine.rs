@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use budao_core::{
-    fault::{Fact, Fault, Kind, Operation},
+    fault::{Fact, Fault, Kind, Operation, ServerIdentity},
     limits::Limits,
     world::World,
 };
@@ -39,6 +39,8 @@ pub struct RelayParts {
     pub idle_keep: Duration,
     /// The places whose files this process has; sessions bound to another place run elsewhere.
     pub places: Vec<String>,
+    /// The server that recorded faults name; `None` for a program without a name.
+    pub server: Option<Arc<ServerIdentity>>,
 }
 
 impl RelayParts {
@@ -56,6 +58,7 @@ impl RelayParts {
             liveness: Arc::new(UnknownLiveness),
             idle_keep: Duration::from_secs(5 * 60),
             places: Vec::new(),
+            server: None,
         }
     }
 }
@@ -68,6 +71,7 @@ pub(crate) struct RelayShared {
     pub(crate) config: RelayConfig,
     pub(crate) limits: Arc<Limits>,
     pub(crate) scrubber: Scrubber,
+    pub(crate) server: Option<Arc<ServerIdentity>>,
 }
 
 /// A foreign AG-UI agent as an engine: the session host with deciders of the relay, without methods of its own.
@@ -79,7 +83,7 @@ impl RelayParts {
     /// # Errors
     /// `configuration_wrong` when the address or a bound is wrong.
     pub fn into_engine(self) -> Result<Relay, Fault> {
-        let Self { journal, world, mut config, limits, scrubber, .. } = self;
+        let Self { journal, world, mut config, limits, scrubber, server, .. } = self;
         let Self { holder, liveness, idle_keep, places, .. } = self;
         config.check()?;
         let address = config.url.as_deref().ok_or_else(|| {
@@ -100,7 +104,7 @@ impl RelayParts {
             idle_keep,
             places,
         };
-        let shared = Arc::new(RelayShared { world, source, config, limits, scrubber });
+        let shared = Arc::new(RelayShared { world, source, config, limits, scrubber, server });
         Ok(Host::new(host, RelayFactory(shared)))
     }
 }

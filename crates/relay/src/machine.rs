@@ -14,14 +14,14 @@ mod interruption;
 mod questions;
 mod turn_end;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use budao_core::{
     event::{
         Answer, Command, CommandId, Entry, Event, Origin, Seq, SessionEnd, SessionId, Settings,
         StopReason, TurnNumber,
     },
-    fault::Fault,
+    fault::{Fault, ServerIdentity},
     limits::Limits,
     message::{CallId, Usage},
     session::{Call, ENGINE_STATE, Phase, Session, Turn},
@@ -149,6 +149,8 @@ pub struct RelayEnv<'a> {
     pub resubmit: bool,
     /// Removes secrets from everything that is recorded.
     pub scrubber: &'a Scrubber,
+    /// The server that recorded faults name; `None` for a program without a name.
+    pub server: Option<&'a Arc<ServerIdentity>>,
 }
 
 /// The result of one decision.
@@ -331,7 +333,8 @@ impl RelayStepper<'_> {
     }
 
     fn record(&mut self, turn: TurnNumber, trace: Trace, event: Event) {
-        let event = sanitize::event(event, self.env.scrubber, self.env.limits.json_depth);
+        let event = sanitize::event(event, self.env.scrubber, self.env.limits.json_depth)
+            .with_server(self.env.server);
         self.m.session.apply(&event, self.env.now, trace);
         self.out.entries.push(Entry { at: self.env.now, trace, turn, event: event.into() });
     }

@@ -188,6 +188,7 @@ fn usage(counts: &Value) -> Option<Usage> {
             cached_tokens: number("cachedInputTokens"),
             cache_write_tokens: number("cacheWriteInputTokens"),
             reasoning_tokens: number("reasoningTokens"),
+            ..Usage::default()
         };
     }
     Some(sum)

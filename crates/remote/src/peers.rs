@@ -227,6 +227,24 @@ impl Roster {
         }
     }
 
+    /// Forgets the processes that left this server for another one. The calls of other servers' sessions that they hold are
+    /// awaited by those servers.
+    fn forget_departed(&mut self) {
+        let is_elsewhere = |id: &ProcessKey| {
+            self.elsewhere.workers.contains(&(id.0.to_string(), id.1.to_string()))
+        };
+        let departed: Vec<ProcessKey> = self
+            .processes
+            .iter()
+            .filter(|(id, worker)| worker.link.is_none() && is_elsewhere(id))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in departed {
+            self.processes.remove(&id);
+            self.foreign.retain(|_, call| (&call.tenant, &call.worker_id) != (&id.0, &id.1));
+        }
+    }
+
     /// Claimed calls whose process is connected nowhere: each is awaited here, for the grace. Those whose process is on
     /// another server are not.
     fn await_processes(&mut self, now: Timestamp) -> Vec<ProcessKey> {
@@ -293,6 +311,7 @@ impl Workers {
                 roster.take_peer_reports(note);
             }
             roster.elsewhere = count(notes);
+            roster.forget_departed();
             let awaited = roster.await_processes(now);
             (std::mem::take(&mut roster.lost_elsewhere), awaited)
         };

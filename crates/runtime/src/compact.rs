@@ -145,7 +145,10 @@ async fn summarise(
     let of_session = (&*long.settings, &long.day_raises[..]);
     let reservation =
         ledger::reserve(work_context, (&long.model, &*model), of_session, estimate).await?;
-    let written = read(&*model, request).await;
+    let written = read(&*model, request).await.map(|(summary, usage)| {
+        let usage = usage.or_estimate(estimate, !summary.is_empty());
+        (summary, usage)
+    });
     if let Some(reservation) = reservation {
         let usage = written.as_ref().map(|(_, usage)| *usage).unwrap_or_default();
         reservation.settle(shared, usage).await;

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use budao_core::{
     event::{SessionId, Settings},
-    fault::{Fact, Fault, Kind, Operation},
+    fault::{Fact, Fault, Kind, Operation, ServerIdentity},
     limits::Limits,
     message::CallId,
     remote::{RemoteCall, ToolRoute},
@@ -138,6 +138,7 @@ pub struct Builder {
     pub(crate) liveness: Arc<dyn HolderLiveness>,
     pub(crate) idle_keep: Duration,
     pub(crate) places: Vec<String>,
+    pub(crate) server: Option<Arc<ServerIdentity>>,
     pub(crate) stages: Stages,
     pub(crate) sub_agents: Option<SubAgents>,
     pub(crate) pool: Option<Arc<Pool>>,
@@ -166,6 +167,7 @@ impl Builder {
             liveness: Arc::new(UnknownLiveness),
             idle_keep: Duration::from_secs(5),
             places: Vec::new(),
+            server: None,
             stages: Stages::default(),
             sub_agents: None,
             pool: None,
@@ -236,6 +238,13 @@ impl Builder {
         self
     }
 
+    /// Sets the server that recorded faults name. By default they name none.
+    #[must_use]
+    pub fn server(mut self, server: ServerIdentity) -> Self {
+        self.server = Some(Arc::new(server));
+        self
+    }
+
     /// Sets how long an idle session stays in memory; 5 s by default.
     #[must_use]
     pub fn idle_keep(mut self, keep: Duration) -> Self {
@@ -299,6 +308,7 @@ impl Builder {
             world: self.world,
             limits,
             scrubber: self.scrubber,
+            server: self.server,
             clean_ups: self.clean_ups,
             gates,
             observers: Observers::default(),

@@ -262,6 +262,7 @@ impl NativeDecider {
             trace: world.trace(),
             outlooks: &outlooks,
             limits: &self.shared.limits,
+            server: self.shared.server.as_ref(),
         };
         // Scrubbed before the decision, so that the state in memory is the fold of the records.
         let input = sanitize::input(input, &self.shared.scrubber, self.shared.limits.json_depth);

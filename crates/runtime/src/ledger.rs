@@ -133,21 +133,26 @@ fn estimated(shared: &RuntimeShared, model: &str, usage: Usage) -> LedgerAmount 
 impl SpendingReservation {
     /// Replaces the estimate by what the request used. A service that counts nothing used its estimate.
     pub(crate) async fn settle(self, shared: &RuntimeShared, usage: Usage) {
-        let is_counted = usage != Usage::default();
-        let cost = if is_counted { amount(shared, &self.model, usage) } else { self.estimate };
-        self.replace(shared, cost).await;
+        let is_unknown = usage == Usage::default();
+        let is_estimate = is_unknown || usage.estimated_tokens > 0;
+        let cost = match is_unknown {
+            true => self.estimate,
+            false if is_estimate => estimated(shared, &self.model, usage),
+            false => amount(shared, &self.model, usage),
+        };
+        self.replace(shared, cost, is_estimate).await;
     }
 
     /// Removes the estimate of a request that cost nothing.
     pub(crate) async fn release(self, shared: &RuntimeShared) {
-        self.replace(shared, LedgerAmount::default()).await;
+        self.replace(shared, LedgerAmount::default(), false).await;
     }
 
     /// If a change fails, the estimate stays: what is counted is never less than what was spent.
-    async fn replace(self, shared: &RuntimeShared, cost: LedgerAmount) {
+    async fn replace(self, shared: &RuntimeShared, cost: LedgerAmount, is_estimate: bool) {
         for scope in &self.scopes {
             let settle = |ledger: &mut Ledger| {
-                ledger.settle(self.estimate, cost);
+                ledger.settle(self.estimate, cost, is_estimate);
                 Ok(())
             };
             if let Err(fault) = change(shared, scope, &self.day, settle).await {

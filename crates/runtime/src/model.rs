@@ -442,6 +442,7 @@ async fn stream(
             Some(Ok(Piece::Response(info))) => response = Some(Box::new(info)),
             Some(Ok(Piece::End { stop, usage })) => {
                 buffer.flush(work_context, asked).await;
+                let usage = usage.or_estimate(asked.estimate, !content.is_empty());
                 let answer = ModelAnswer { content, stop, usage, response };
                 return answered(work_context, asked, answer).await;
             }

@@ -62,11 +62,9 @@ impl Session {
         let before = self.state().await?.settings;
         let schema = Some(Arc::new(schema_of::<T>()));
         let shaped = Settings { answer_schema: schema, ..before.clone() };
-        self.ask(CommandBody::Settings { settings: Box::new(shaped) }).await?;
+        self.ask(settings_command(shaped.clone(), before.clone())).await?;
         let result = self.run(text).await;
-        let after =
-            Settings { answer_schema: before.answer_schema, ..self.state().await?.settings };
-        self.ask(CommandBody::Settings { settings: Box::new(after) }).await?;
+        self.ask(settings_command(before, shaped)).await?;
         result?.answer()
     }
 
@@ -211,4 +209,9 @@ fn accepted(answer: Answer) -> Result<Seq, Fault> {
         Answer::Accepted { at } => Ok(at),
         Answer::Rejected { fault } => Err(fault),
     }
+}
+
+/// The command that changes `before` to `settings`.
+fn settings_command(settings: Settings, before: Settings) -> CommandBody {
+    CommandBody::Settings { settings: Box::new(settings), before: Some(Box::new(before)) }
 }

@@ -146,6 +146,7 @@ pub const fn http_status(kind: Kind) -> u16 {
         | Kind::ModelMalformedStream
         | Kind::ModelBadRequest
         | Kind::EmptyAnswer
+        | Kind::UsageUnknown
         | Kind::UpstreamCut
         | Kind::UpstreamRefused
         | Kind::UpstreamProtocol
@@ -252,6 +253,7 @@ pub(crate) const fn smcp_code(kind: Kind) -> u16 {
         | Kind::ModelBadRequest
         | Kind::UnknownModel
         | Kind::EmptyAnswer
+        | Kind::UsageUnknown
         | Kind::StepsExhausted
         | Kind::TokensExhausted
         | Kind::FailuresExhausted
@@ -417,6 +419,7 @@ pub(crate) const fn json_rpc_code(kind: Kind) -> i32 {
         | Kind::ModelRefused
         | Kind::ModelBadRequest
         | Kind::EmptyAnswer
+        | Kind::UsageUnknown
         | Kind::StepsExhausted
         | Kind::TokensExhausted
         | Kind::FailuresExhausted

@@ -28,7 +28,7 @@ use crate::{
     frame::{FaultContext, Frame},
     outbox::EncodedFrame,
 };
-pub(crate) use calls::elicitation_text;
+pub(crate) use calls::{elicitation_text, permission_text};
 pub(crate) use session::units;
 pub use snapshot::snapshot;
 

@@ -235,7 +235,8 @@ impl Server {
         if settings == before {
             return Ok(());
         }
-        let body = CommandBody::Settings { settings: Box::new(settings) };
+        let (settings, before) = (Box::new(settings), Some(Box::new(before)));
+        let body = CommandBody::Settings { settings, before };
         let (trace, parent) = (Trace::NONE, SpanId::NONE);
         let request = CommandRequest { by: by.to_owned(), command: None, trace, parent, body };
         self.submit(session, request).await.map(drop)

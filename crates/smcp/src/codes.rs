@@ -78,6 +78,7 @@ pub const fn smcp_code(kind: Kind) -> u16 {
         | Kind::ModelBadRequest
         | Kind::UnknownModel
         | Kind::EmptyAnswer
+        | Kind::UsageUnknown
         | Kind::StepsExhausted
         | Kind::TokensExhausted
         | Kind::FailuresExhausted

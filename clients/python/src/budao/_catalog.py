@@ -95,6 +95,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "model_bad_request": ("ERR_MODEL_013", "operator"),
     "unknown_model": ("ERR_MODEL_014", "user"),
     "empty_answer": ("ERR_MODEL_015", "runtime"),
+    "usage_unknown": ("ERR_MODEL_016", "operator"),
     "steps_exhausted": ("ERR_TURN_001", "user"),
     "tokens_exhausted": ("ERR_TURN_002", "user"),
     "failures_exhausted": ("ERR_TURN_003", "user"),

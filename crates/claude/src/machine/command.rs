@@ -43,7 +43,7 @@ impl Stepper<'_> {
             CommandBody::CancelTimer { timer } => {
                 self.m.session.cancel_timer(timer, by).map(|event| self.emit(event))
             }
-            CommandBody::Settings { settings } => self.change_settings(*settings),
+            CommandBody::Settings { settings, .. } => self.change_settings(*settings),
             CommandBody::Close => {
                 self.cancel(&by, None);
                 self.emit(Event::SessionEnded { end: SessionEnd::Closed, fault: None });

@@ -103,6 +103,7 @@ impl Conversation {
             limits: &limits,
             timeouts: &timeouts,
             scrubber: &scrubber,
+            server: None,
         };
         let decided = step(&mut self.machine, input, &env);
         self.actions = decided.actions;
@@ -167,6 +168,7 @@ impl Conversation {
             limits: &self.limits,
             timeouts: &timeouts,
             scrubber: &scrubber,
+            server: None,
         })
     }
 

@@ -147,15 +147,23 @@ async fn the_clis_own_choice_of_a_model_has_a_name_and_can_be_gone_back_to() {
     let (limits, timeouts, scrubber) = Default::default();
     let (now, uuid, trace) = (budao_testkit::world::BEGIN, uuid::Uuid::nil(), Trace::NONE);
     let steady = now;
-    let env =
-        Env { now, steady, uuid, trace, limits: &limits, timeouts: &timeouts, scrubber: &scrubber };
+    let env = Env {
+        now,
+        steady,
+        uuid,
+        trace,
+        limits: &limits,
+        timeouts: &timeouts,
+        scrubber: &scrubber,
+        server: None,
+    };
     let mut machine = Machine::new(fixture.id, budao_core::session::Session::default());
     let settings = Box::new(model("default"));
     machine::step(&mut machine, Input::Opened { settings, origin: None }, &env);
     machine::step(&mut machine, Input::Warm, &env);
     let mut models = Vec::new();
     for name in ["sonnet", "default"] {
-        let body = CommandBody::Settings { settings: Box::new(model(name)) };
+        let body = CommandBody::Settings { settings: Box::new(model(name)), before: None };
         let command = Command { id: "c".to_owned().into(), by: "test".into(), trace, body };
         let decided = machine::step(&mut machine, Input::Command(command), &env);
         models.extend(decided.actions.into_iter().filter_map(|action| match action {
@@ -270,11 +278,11 @@ async fn settings_reach_the_cli_while_it_runs_or_when_it_is_started_again() {
         labels: [("engine".to_owned(), "claude".to_owned())].into(),
         ..Settings::default()
     };
-    fixture.ask(CommandBody::Settings { settings: Box::new(settings.clone()) }).await;
+    fixture.ask(CommandBody::Settings { settings: Box::new(settings.clone()), before: None }).await;
     fixture.run("B").await.assert_answers("B");
     assert_eq!(fixture.played.launches(), [Launch::Fresh], "model and effort need no restart");
     settings.system = Some("be brief".into());
-    fixture.ask(CommandBody::Settings { settings: Box::new(settings) }).await;
+    fixture.ask(CommandBody::Settings { settings: Box::new(settings), before: None }).await;
     fixture.run("C").await.assert_answers("C");
     assert_eq!(fixture.played.launches(), [Launch::Fresh, Launch::Resume]);
     checked(&fixture).await;

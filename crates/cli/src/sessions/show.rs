@@ -113,10 +113,12 @@ fn timers(state: &Session) -> Option<String> {
     (!all.is_empty()).then(|| all.join(", "))
 }
 
-/// What the session cost, for example `0.0125 USD`; `None` without prices.
+/// What the session cost, for example `0.0125 USD`, with `≈` if a part is an estimate; `None` without prices.
 fn cost(state: &Session) -> Option<String> {
     let spending = &state.spending;
-    (!spending.currency.is_empty()).then(|| shown_amount(spending.session, &spending.currency))
+    let mark = if state.usage.estimated_tokens > 0 { "≈ " } else { "" };
+    let amount = || format!("{mark}{}", shown_amount(spending.session, &spending.currency));
+    (!spending.currency.is_empty()).then(amount)
 }
 
 /// Who acts next, and how.

@@ -237,7 +237,9 @@ fn described(
 fn answer_attributes((stop, usage): &(ModelStop, Usage)) -> Vec<KeyValue> {
     let reasons = Array::String(vec![finish_reason(*stop).into()]);
     let stopped = KeyValue::new("gen_ai.response.finish_reasons", Value::Array(reasons));
-    std::iter::once(stopped).chain(used(usage)).collect()
+    let count = i64::try_from(usage.estimated_tokens).unwrap_or(i64::MAX);
+    let estimated = (count > 0).then(|| KeyValue::new("budao.estimated_tokens", count));
+    std::iter::once(stopped).chain(used(usage)).chain(estimated).collect()
 }
 
 /// The service's own names of an answer, as far as it says them.

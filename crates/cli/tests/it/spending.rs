@@ -5,6 +5,7 @@ use std::path::Path;
 use budao_testkit::{
     program::{ServerProcess, command_in, run},
     provider::{Provider, Reply},
+    sse::{self, ModelOutput},
 };
 use serde_json::{Value, json};
 
@@ -174,4 +175,45 @@ async fn question(server: &ServerProcess, session: &str) -> Value {
     });
     assert!(read.await, "the stream ended before the question");
     found
+}
+
+/// Goal: a service that does not say what it used is reported once in a turn, counts as its estimate, and does not get
+/// around a cap in tokens.
+/// Method: two requests a turn, answered without usage or with one that cannot be true, under a cap with room for three.
+#[tokio::test]
+async fn a_service_that_reports_no_usage_counts_as_its_estimate() {
+    let events = |sayings: &[ModelOutput], usage: Option<&str>| {
+        let events = sse::openai(sayings).into_iter().filter_map(|event| {
+            let is_usage = event.contains("prompt_tokens");
+            if is_usage { usage.map(|usage| format!("data: {usage}\n\n")) } else { Some(event) }
+        });
+        Reply::events(events.collect::<Vec<_>>())
+    };
+    let call = ModelOutput::call("c", "todo_write", &json!({"todos": []}));
+    let negative = r#"{"choices":[],"usage":{"prompt_tokens":-4,"completion_tokens":9e99}}"#;
+    let replies = [
+        events(&[call], None),
+        events(&[ModelOutput::text("Done.")], Some(negative)),
+        events(&[ModelOutput::text("Again.")], None),
+    ];
+    let provider = Provider::start(replies).await;
+    let directory = tempfile::tempdir().unwrap();
+    let config = "[models.spending]\nday_tokens = 40000\n";
+    std::fs::write(directory.path().join("budao.toml"), config).unwrap();
+    let model = format!("openai-chat:m@{}/v1", provider.url());
+    let budao = async |args: &[&str]| {
+        let args = [args, &["--config", "budao.toml"]].concat();
+        run(command_in(PROGRAM, directory.path(), &args)).await
+    };
+    let (code, _, errors) = budao(&["run", "--model", &model, "go"]).await;
+    assert_eq!(code, Some(0), "{errors}");
+    assert_eq!(errors.matches("ERR_MODEL_016").count(), 1, "{errors}");
+    let (code, _, errors) = budao(&["run", "--model", &model, "again"]).await;
+    assert_eq!(code, Some(0), "{errors}");
+    let (code, _, errors) = budao(&["run", "--model", &model, "once more"]).await;
+    assert_ne!(code, Some(0), "{errors}");
+    assert!(errors.contains("models.spending.day_tokens"), "{errors}");
+    assert_eq!(provider.asked().len(), 3);
+    let (_, spent, _) = budao(&["spending"]).await;
+    assert!(spent.contains("is an estimate"), "{spent}");
 }

@@ -1,10 +1,12 @@
 //! Encoding of events, and what many readers ask of them.
 
+use std::sync::Arc;
+
 use budao_scrub::Scrubber;
 
 use super::{CallStart, Event, Origin, TaskEnd};
 use crate::{
-    fault::Fault,
+    fault::{Fault, ServerIdentity},
     tool::{Failure, Outcome},
 };
 
@@ -20,6 +22,17 @@ impl Event {
             && scope.stage.is_none()
         {
             (scope.stage, scope.task) = (Some(*stage), task.clone());
+        }
+        self
+    }
+
+    /// Names the server that records the event's fault, if the event has one.
+    #[must_use]
+    pub fn with_server(mut self, server: Option<&Arc<ServerIdentity>>) -> Self {
+        if let Some(server) = server
+            && let Some(fault) = self.fault_mut()
+        {
+            fault.set_server(server);
         }
         self
     }

@@ -123,6 +123,10 @@ pub enum CommandBody {
     Settings {
         /// All settings, not the difference.
         settings: Box<Settings>,
+        /// The settings that the sender changed. A field that is the same in both keeps its value, so that changes of
+        /// different fields at the same moment do not undo each other. Absent, all fields are replaced.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        before: Option<Box<Settings>>,
     },
     /// Remember a person's permission for a tool, for the rest of the session.
     RememberPermission {
@@ -214,10 +218,12 @@ impl Command {
             CommandBody::SettleDoubt { settlement: Settlement::Happened { result }, .. } => {
                 nesting::bound(result);
             }
-            CommandBody::Settings { settings } => {
-                settings.extra.values_mut().for_each(nesting::bound);
-                if let Some(schema) = &mut settings.answer_schema {
-                    nesting::bound(Arc::make_mut(schema));
+            CommandBody::Settings { settings, before } => {
+                for settings in before.iter_mut().chain([settings]) {
+                    settings.extra.values_mut().for_each(nesting::bound);
+                    if let Some(schema) = &mut settings.answer_schema {
+                        nesting::bound(Arc::make_mut(schema));
+                    }
                 }
             }
             CommandBody::OfferTools { offer } => {

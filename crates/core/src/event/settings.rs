@@ -133,6 +133,24 @@ impl Settings {
         self
     }
 
+    /// Makes a change of `before` a change of `current`: a field that is as in `before` becomes that of `current`. The
+    /// models are one list.
+    pub fn rebase(&mut self, before: &Self, current: &Self) {
+        macro_rules! keep {
+            ($($field:ident)*) => {
+                let Self { $($field),* } = self; // Names every field.
+                $(if *$field == before.$field { $field.clone_from(&current.$field); })*
+            };
+        }
+        let new_models = (self.models().ne(before.models()))
+            .then(|| (self.model.clone(), self.fallbacks.clone()));
+        keep!(language model fallbacks system workspace permissions title labels max_steps max_turn_tokens
+            max_answer_tokens thinking patience_ms tools offers answer_schema extra);
+        if let Some(models) = new_models {
+            (self.model, self.fallbacks) = models;
+        }
+    }
+
     /// The name of the engine that runs the session.
     #[must_use]
     pub fn engine(&self) -> &str {

@@ -215,6 +215,8 @@ pub enum Kind {
     UnknownModel,
     /// `ERR_MODEL_015`: model answered nothing.
     EmptyAnswer,
+    /// `ERR_MODEL_016`: model service does not say what it used.
+    UsageUnknown,
     /// `ERR_TURN_001`: step limit reached.
     StepsExhausted,
     /// `ERR_TURN_002`: token budget spent.
@@ -2539,6 +2541,29 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model],
                 recommendations: 2,
                 model_advice: 2,
+                same_advice: false,
+            },
+            Self::UsageUnknown => &CatalogRow {
+                name: "usage_unknown",
+                message: "usage-unknown",
+                code: "ERR_MODEL_016",
+                error_type: ErrorType::Runtime,
+                type_name: "UsageUnknown",
+                category: Category::Permanent,
+                remedy: Remedy::Operator,
+                next: Next::Stop,
+                retryable: false,
+                recoverable: true,
+                auto_retry: false,
+                severity: Severity::Warn,
+                strategy: Strategy::Fallback,
+                event: Announcement::Execution,
+                editor: EditorOutcome::Error,
+                context: &[Fact::Service, Fact::Model],
+                always: &[Fact::Service],
+                facts: &[Fact::Service, Fact::Model],
+                recommendations: 2,
+                model_advice: 1,
                 same_advice: false,
             },
             Self::StepsExhausted => &CatalogRow {

@@ -49,6 +49,13 @@ impl TurnMessages {
         SpanContent { input, output }
     }
 
+    /// The arguments of a call in the last answer, as the model wrote them.
+    pub(super) fn arguments(&self, call: &str) -> Option<Value> {
+        let parts = self.answer.as_ref()?["parts"].as_array()?;
+        let part = parts.iter().find(|part| part["type"] == "tool_call" && part["id"] == call)?;
+        Some(part["arguments"].clone())
+    }
+
     pub(super) fn called(&mut self, call: &str, outcome: &Outcome) {
         let part = json!({"type": "tool_call_response", "id": call, "response": result(outcome)});
         self.push(json!({"role": "tool", "parts": [part]}));

@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     event::{CallStart, Scope},
     fault::Operation,
-    message::ModelStop,
+    message::{Block, ModelStop, ToolUse},
     tool::{Outcome, Output},
 };
 
@@ -123,6 +123,41 @@ fn a_call_that_never_ran_has_a_span_too() {
         (9, call_ended(&call, fault.into())),
     ]);
     assert_eq!(spans[0].failed.as_deref(), Some(Kind::UnknownTool.row().code));
+}
+
+#[test]
+fn a_refused_call_has_its_arguments_if_content_is_wanted() {
+    let call = CallId::from("c");
+    let content = vec![Block::ToolUse(ToolUse {
+        id: call.clone(),
+        name: "look".to_owned(),
+        arguments: r#"{"at":"the moon"}"#.to_owned(),
+    })];
+    let answered = Event::ModelAnswered {
+        step: 1,
+        content,
+        stop: ModelStop::ToolUse,
+        usage: Usage::default(),
+        response: None,
+    };
+    let fault = Fault::new(Kind::UnknownTool, Operation::ToolCall);
+    let refused = |has_content| {
+        let mut weaver = SpanBuilder::new(SESSION, &Session::default()).with_content(has_content);
+        let events = [
+            Event::TurnStarted { message: "m1".into() },
+            step(1),
+            answered.clone(),
+            call_ended(&call, fault.clone().into()),
+        ];
+        let spans = events.iter().flat_map(|event| weaver.take(at(1), trace(), 1, event));
+        spans.last().unwrap().about
+    };
+    let SpanOperation::Call { content: Some(content), .. } = refused(true) else {
+        panic!("no content")
+    };
+    assert_eq!(content.input, r#"{"at":"the moon"}"#);
+    assert_eq!(content.output, r#"{"error":"ERR_TOOL_001"}"#);
+    assert!(matches!(refused(false), SpanOperation::Call { content: None, .. }));
 }
 
 #[test]

@@ -138,6 +138,9 @@ pub struct Ledger {
     pub own: LedgerAmount,
     /// Requests that were answered.
     pub spent: LedgerAmount,
+    /// The part of `spent` that is an estimate, because the service did not report what was used.
+    #[serde(skip_serializing_if = "LedgerAmount::is_zero")]
+    pub estimated: LedgerAmount,
     /// Estimates of requests that are under way, or whose answers were lost.
     pub reserved: LedgerAmount,
     /// Requests that were made.
@@ -223,10 +226,13 @@ impl Ledger {
         Ok(())
     }
 
-    /// Replaces the estimate of a request by what it cost.
-    pub fn settle(&mut self, estimate: LedgerAmount, cost: LedgerAmount) {
+    /// Replaces the estimate of a request by what it cost, which may be an estimate too.
+    pub fn settle(&mut self, estimate: LedgerAmount, cost: LedgerAmount, is_estimate: bool) {
         self.reserved = self.reserved.minus(estimate);
         self.spent = self.spent.plus(cost);
+        if is_estimate {
+            self.estimated = self.estimated.plus(cost);
+        }
     }
 
     /// Raises the caps of the scope for this day.
@@ -289,7 +295,7 @@ mod tests {
             [text(Fact::Cap), text(Fact::Spent), text(Fact::Estimate)],
             ["0.001 USD", "0.0006 USD", "0.0005 USD"]
         );
-        ledger.settle(amount(600, 10), amount(100, 4));
+        ledger.settle(amount(600, 10), amount(100, 4), false);
         ledger.reserve(&caps, &scope, amount(900, 10)).unwrap();
         assert_eq!(
             (ledger.spent, ledger.reserved, ledger.requests),
@@ -350,7 +356,8 @@ mod tests {
     #[test]
     fn a_ledger_of_another_day_is_a_new_one() {
         let mut ledger = Ledger::read(b"", "2026-11-18", "USD");
-        ledger.settle(amount(0, 0), amount(5, 5));
+        ledger.settle(amount(0, 0), amount(5, 5), true);
+        assert_eq!(ledger.estimated, amount(5, 5));
         assert_eq!(Ledger::read(&ledger.body(), "2026-11-18", "USD"), ledger);
         assert_eq!(Ledger::read(&ledger.body(), "2026-11-19", "USD").spent, amount(0, 0));
         assert_eq!(Ledger::read(b"not JSON", "2026-11-18", "USD").spent, amount(0, 0));

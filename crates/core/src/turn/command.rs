@@ -45,7 +45,7 @@ impl Stepper<'_> {
                 self.set_timer(timer, when, message, by)
             }
             CommandBody::CancelTimer { timer } => self.cancel_timer(timer, by),
-            CommandBody::Settings { settings } => {
+            CommandBody::Settings { settings, .. } => {
                 self.replace_settings(*settings);
                 Ok(())
             }

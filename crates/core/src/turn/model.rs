@@ -37,7 +37,9 @@ impl Stepper<'_> {
         }
         self.name_calls(step, &mut content);
         self.record_recovery(attempt);
+        let is_first = self.turn().usage.estimated_tokens == 0;
         self.emit(Event::ModelAnswered { step, content, stop, usage, response });
+        self.report_estimate(usage, is_first);
         self.settle_costs();
         if !self.turn().calls.is_empty() {
             return self.refuse_surplus_calls();
@@ -69,7 +71,9 @@ impl Stepper<'_> {
         self.name_calls(step, &mut content);
         self.record_recovery(attempt);
         let stop = ModelStop::ToolUse;
+        let is_first = self.turn().usage.estimated_tokens == 0;
         self.emit(Event::ModelAnswered { step, content, stop, usage, response: None });
+        self.report_estimate(usage, is_first);
         self.settle_costs();
         let calls: Vec<CallId> = self.turn().calls.iter().map(|call| call.id.clone()).collect();
         for call in calls {
@@ -77,6 +81,18 @@ impl Stepper<'_> {
             self.settle(call, fault.into());
         }
         self.after_calls();
+    }
+
+    /// Reports once in a turn that its service does not say what requests use. The turn goes on.
+    fn report_estimate(&mut self, usage: Usage, is_first: bool) {
+        if usage.estimated_tokens == 0 || !is_first {
+            return;
+        }
+        let fault = Fault::new(Kind::UsageUnknown, Operation::ModelRequest)
+            .with(Fact::Service, self.service())
+            .with(Fact::Model, self.session.model().to_owned())
+            .with_trace(self.session.trace());
+        self.emit(Event::FaultRaised { fault, scope: Scope::default() });
     }
 
     /// Whether an empty answer is valid: only after tool results, or as a refusal. With a schema, none is.
@@ -194,6 +210,7 @@ impl Stepper<'_> {
     ) {
         if let Phase::AwaitingModel { attempt } = self.turn().phase {
             let tokens_before = self.session.tokens;
+            let is_first = self.turn().usage.estimated_tokens == 0;
             self.emit(Event::HistoryCompacted(Compaction {
                 messages,
                 summary,
@@ -202,6 +219,7 @@ impl Stepper<'_> {
                 tokens_after,
                 usage,
             }));
+            self.report_estimate(usage, is_first);
             self.ask_first_fitting_model(attempt);
         }
     }

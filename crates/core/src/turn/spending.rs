@@ -1,6 +1,6 @@
 //! Reserves the estimate of each request before it is made, and records what it cost.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::{CallId, Event, Fault, Kind, Phase, QuestionId, Session, Stepper, Usage};
@@ -98,7 +98,10 @@ impl Stepper<'_> {
             let currency = &self.env.limits.spending.currency;
             spending::raise(&raise.setting, raise.more, by, currency)
         });
-        self.emit(Event::Annotated { topic: spending::TOPIC.to_owned(), data: data.clone() });
+        let setting = format!("models.spending.{}", raise.setting);
+        let more = self.env.limits.spending.shown_cap(&raise.setting, raise.more);
+        self.emit(Event::Annotated { topic: spending::TOPIC.to_owned(), data });
+        let data = json!({ "setting": setting, "more": more, "by": by });
         self.end_call(call, Outcome::Done(Output { data, note: None, cut: None }));
         self.after_calls();
     }
@@ -119,8 +122,7 @@ impl Stepper<'_> {
     pub(super) fn settle_costs(&mut self) {
         let used = self.turn().usage;
         let priced = self.session.spending.priced;
-        let unpriced = used.saturating_sub(priced);
-        self.record_cost(unpriced, unpriced == Usage::default());
+        self.record_cost(used.saturating_sub(priced));
     }
 
     /// Records that the request under way failed before the service began its answer, so that it cost nothing.
@@ -140,7 +142,7 @@ impl Stepper<'_> {
         if !is_asking || self.session.spending.reserved == 0 {
             return None;
         }
-        self.record_cost(Usage::default(), true);
+        self.record_cost(Usage::default());
         let reached = self.cap_reached();
         if reached.is_none() {
             self.reserve_cost();
@@ -148,14 +150,20 @@ impl Stepper<'_> {
         reached
     }
 
-    fn record_cost(&mut self, usage: Usage, is_estimate: bool) {
+    fn record_cost(&mut self, usage: Usage) {
         let (spending, reserved) = (&self.env.limits.spending, self.session.spending.reserved);
         let model = self.session.model();
         let Some(price) = spending.price(model).filter(|_| spending.is_active()) else { return };
-        if is_estimate && reserved == 0 {
+        let is_unknown = usage == Usage::default();
+        if is_unknown && reserved == 0 {
             return;
         }
-        let cost = if is_estimate { reserved } else { price.cost(usage) };
+        let is_estimate = is_unknown || usage.estimated_tokens > 0;
+        let cost = match is_unknown {
+            true => reserved,
+            false if is_estimate => price.cost_max(usage),
+            false => price.cost(usage),
+        };
         let data = spending::cost(model, cost, usage, &spending.currency, is_estimate);
         self.emit(Event::Annotated { topic: spending::TOPIC.to_owned(), data });
     }

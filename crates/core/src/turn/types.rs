@@ -1,6 +1,6 @@
 //! What goes into a decision of a turn and what comes out: inputs, environment, work, transition.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::{
     elicitation::Elicitation,
     event::{Answer, Command, CommandId, Entry, Event, TurnNumber},
     fallback::ModelOutlook,
-    fault::Fault,
+    fault::{Fault, ServerIdentity},
     gate::HoldReport,
     limits::Limits,
     message::{Block, CallId, ModelStop, ResponseInfo, Usage},
@@ -303,6 +303,8 @@ pub struct Env<'a> {
     pub outlooks: &'a [ModelOutlook],
     /// The bounds in force.
     pub limits: &'a Limits,
+    /// The server that recorded faults name; `None` for a program without a name.
+    pub server: Option<&'a Arc<ServerIdentity>>,
 }
 
 impl fmt::Debug for Env<'_> {

@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use budao_core::{
     engine::wrong_engine,
+    event::CommandBody,
     fault::{Fault, Kind, Operation},
     time::Timestamp,
 };
@@ -151,10 +152,14 @@ impl<F: DeciderFactory> LoadedSession<F> {
                     self.decider.decide(HostInput::Open { settings, origin }, batch);
                 }
             }
-            Message::Command { command, from_inbox, reply } => {
+            Message::Command { mut command, from_inbox, reply } => {
                 let state = self.decider.state();
                 let admitted = self.writer.admit(state, &command, from_inbox, reply, batch).await;
                 let Some(admitted) = admitted else { return };
+                if let CommandBody::Settings { settings, before: Some(before) } = &mut command.body
+                {
+                    settings.rebase(before, &self.decider.state().settings);
+                }
                 if let Some((id, answer)) = self.decider.decide(HostInput::Command(*command), batch)
                 {
                     batch.answer(admitted, id, answer);

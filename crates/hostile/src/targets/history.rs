@@ -64,6 +64,7 @@ fn step(session: &mut Session, input: Input) {
         trace: Trace::from_random(7),
         outlooks: &[],
         limits: &limits,
+        server: None,
     };
     let is_command = matches!(input, Input::Command(_));
     let decided = budao_pipeline::step(session, input, &env);

@@ -1,11 +1,11 @@
 //! The environments in which a recorded decision may have been made.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use budao_core::{
     event::{Event, Record},
     fallback::ModelOutlook,
-    fault::Fault,
+    fault::{Fault, ServerIdentity},
     limits::Limits,
     session::Session,
     trace::Trace,
@@ -25,6 +25,7 @@ pub(super) struct Environment<'a> {
     busy_slots: usize,
     outlooks: Vec<ModelOutlook>,
     trace: Trace,
+    server: Option<Arc<ServerIdentity>>,
 }
 
 impl<'a> Environment<'a> {
@@ -35,17 +36,20 @@ impl<'a> Environment<'a> {
         limits: &'a Limits,
     ) -> impl Iterator<Item = Self> {
         let trace = trace_of_turn(rest);
+        let server = server_of(rest);
         let gates = gates(session, rest);
         let slots = 0..=limits.parallel_calls;
         slots.flat_map(move |busy_slots| {
-            let gates = gates.clone();
+            let (gates, server) = (gates.clone(), server.clone());
             [true, false].into_iter().flat_map(move |is_observed| {
+                let server = server.clone();
                 gates.clone().into_iter().map(move |outlooks| Self {
                     limits,
                     is_observed,
                     busy_slots,
                     outlooks,
                     trace,
+                    server: server.clone(),
                 })
             })
         })
@@ -60,6 +64,7 @@ impl<'a> Environment<'a> {
             trace: self.trace,
             outlooks: &self.outlooks,
             limits: self.limits,
+            server: self.server.as_ref(),
         }
     }
 }
@@ -69,6 +74,12 @@ fn trace_of_turn(rest: &[Record]) -> Trace {
     let group = rest.iter().take_while(|record| record.at == rest[0].at);
     let mut started = group.filter(|record| matches!(record.event, Event::TurnStarted { .. }));
     started.next().map_or(rest[0].trace, |record| record.trace)
+}
+
+/// The server that made the decision, if one of its records names it.
+fn server_of(rest: &[Record]) -> Option<Arc<ServerIdentity>> {
+    let group = rest.iter().take_while(|record| record.at == rest[0].at);
+    group.filter_map(|record| record.event.fault()?.server()).next().cloned()
 }
 
 /// All gates open; one open and the others shut; all shut and one that opens first.

@@ -131,7 +131,7 @@ fn settings_command(before: &Settings, settings: Settings) -> CommandBody {
     let moved = settings.offers.last().filter(|_| settings.offers != before.offers);
     match moved.cloned() {
         Some(offer) => CommandBody::OfferTools { offer: Box::new(offer) },
-        None => CommandBody::Settings { settings: settings.into() },
+        None => CommandBody::Settings { settings: settings.into(), before: None },
     }
 }
 

@@ -70,6 +70,7 @@ impl Play {
             trace: Trace::from_random(7),
             outlooks: &[],
             limits: &self.limits,
+            server: None,
         };
         let decided = budao_pipeline::step(&mut self.session, input, &env);
         let names = decided.entries.iter().map(|entry| name(&entry.event)).collect();

@@ -41,7 +41,7 @@ impl RelayStepper<'_> {
                 return self.decide(decided);
             }
             CommandBody::Retry { turn } => return self.retry_turn(id, turn, trace),
-            CommandBody::Settings { settings } => return self.change_settings(*settings),
+            CommandBody::Settings { settings, .. } => return self.change_settings(*settings),
             CommandBody::Cancel { reason } => self.cancel(&by, reason),
             CommandBody::Withdraw { message } => {
                 self.m.session.check_waiting(&message)?;

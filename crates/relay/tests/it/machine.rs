@@ -54,6 +54,7 @@ impl Play {
             run_limits: &self.limits,
             resubmit: false,
             scrubber: &scrubber,
+            server: None,
         };
         let decided = machine::step(&mut self.machine, input, &env);
         self.events.extend(decided.entries.into_iter().map(|entry| (*entry.event).clone()));

@@ -7,6 +7,7 @@ use budao_core::{
     activity::{Activity, ControlRequest, MessageContent, StageEnd},
     event::{CommandId, Seq, SessionId, Stage, TurnNumber},
     message::{Block, text_of},
+    spending::RAISE_CAP,
 };
 use serde_json::{Value, json};
 
@@ -106,7 +107,7 @@ impl Conversation {
                 self.messages.retain(|known| known.id != void && !known.id.starts_with(&thought));
             }
             Activity::Answered { step, content, .. } => self.answered(step, content),
-            Activity::CallEnded { call, outcome, .. } => {
+            Activity::CallEnded { call, tool, outcome, .. } if tool != RAISE_CAP => {
                 let (content, error) = outcome_text(outcome, self.lang);
                 let parts = MessageParts::Tool { call: call.to_string(), content, error };
                 self.messages.push(ThreadMessage { id: result_id(call), content: parts });

@@ -14,6 +14,7 @@ use budao_core::{
     fault::text,
     message::{Block, CallId, Usage, text_of},
     session::Session,
+    spending::RAISE_CAP,
     tool::{Outcome, Todo},
 };
 use futures::future::BoxFuture;
@@ -421,7 +422,7 @@ impl AgUiProjector {
                 self.answered(step, content, is_streamed, sink);
             }
             Activity::QuestionClosed { .. } => self.begin(sink),
-            Activity::CallEnded { call, outcome, .. } => {
+            Activity::CallEnded { call, tool, outcome, .. } if tool != RAISE_CAP => {
                 self.begin(sink);
                 self.call_ended(call, outcome, sink);
             }

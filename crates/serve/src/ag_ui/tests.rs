@@ -1,7 +1,14 @@
 //! The projection: a readable picture of one session, the client's own verifier over many, and cuts at every event.
 
-use budao_core::{Event, Lang, Record, session::Session};
-use serde_json::Value;
+use budao_core::{
+    Event, Lang, Record, Timestamp,
+    event::{Decision, QuestionId, QuestionPurpose},
+    message::CallId,
+    session::Session,
+    spending::RAISE_CAP,
+    tool::{Outcome, Output},
+};
+use serde_json::{Value, json};
 
 use super::{conversation::Conversation, projector::AgUiProjector};
 use crate::front_end::{EventSink, Prelude, Projection as _, generated};
@@ -38,6 +45,50 @@ fn a_session_as_ag_ui_events() {
     let lines: Vec<String> =
         events.iter().map(|((seq, index), json)| format!("{seq}.{index} {json}")).collect();
     insta::assert_snapshot!(lines.join("\n"));
+}
+
+#[test]
+fn a_question_about_a_cap_and_its_answer_name_the_cap() {
+    let mut records = generated::Session::new(3).records;
+    let turn = records.iter().position(|it| matches!(it.event, Event::TurnStarted { .. })).unwrap();
+    records.truncate(turn + 1);
+    let setting = "models.spending.turn";
+    let (call, question) = (CallId::from("raise"), QuestionId("ask".into()));
+    let asked = Event::QuestionAsked {
+        question: question.clone(),
+        call: call.clone(),
+        tool: RAISE_CAP.to_owned(),
+        arguments: json!({ "setting": setting, "spent": "0.9 USD", "cap": "1 USD", "more": "2 USD" }),
+        repairs: Vec::new(),
+        digest: "d".to_owned(),
+        idempotent: true,
+        reason: "the spending cap is reached".to_owned(),
+        purpose: QuestionPurpose::Permission,
+        expires_at: Timestamp::from_micros(1_800_000_000_000_000),
+    };
+    let answered = Event::QuestionAnswered {
+        question,
+        call: call.clone(),
+        decision: Decision::Allow,
+        by: "ada".to_owned(),
+        note: None,
+        arguments: None,
+    };
+    let data = json!({ "setting": setting, "more": "2 USD", "by": "ada" });
+    let outcome = Outcome::Done(Output { data, ..Output::default() });
+    let ended = Event::ToolCallEnded { call, tool: RAISE_CAP.to_owned(), outcome, duration_ms: 0 };
+    for event in [asked, answered, ended] {
+        let last = records.last().unwrap();
+        records.push(Record { seq: last.seq + 1, event, ..last.clone() });
+    }
+    let events: Vec<String> = events_of(&records).into_iter().map(|(_, json)| json).collect();
+    let text = events.join("\n");
+    let question = format!(
+        "The spending cap {setting} is reached: 0.9 USD of 1 USD are spent. Allow 2 USD more?"
+    );
+    assert!(text.contains(&question), "{text}");
+    assert!(text.contains(&format!("The spending cap {setting} is raised by 2 USD.")), "{text}");
+    assert!(!text.contains("TOOL_CALL_RESULT"), "the model made no call: {text}");
 }
 
 /// Reads streams, one JSON list a line; prints the number of streams that the verifier of the client accepts. Then

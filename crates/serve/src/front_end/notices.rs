@@ -2,7 +2,9 @@
 //!
 //! They are passed on as the frames of the native protocol, so their texts and languages are those of every client.
 
-use budao_core::{Lang, Record, activity::Activity, event::Seq, session::Session};
+use budao_core::{
+    Lang, Record, activity::Activity, event::Seq, session::Session, spending::RAISE_CAP,
+};
 use serde_json::Value;
 
 use crate::project::Projector;
@@ -42,6 +44,10 @@ impl Notices {
 
 /// Whether the protocols of front ends express this fact by events of their own, or not at all.
 fn is_expressed(activity: Activity<'_>) -> bool {
+    // The model made no such call, so a front end has none to which a result belongs.
+    if matches!(activity, Activity::CallEnded { tool: RAISE_CAP, .. }) {
+        return false;
+    }
     matches!(
         activity,
         Activity::SessionOpened { .. }

@@ -342,8 +342,8 @@ pub(super) struct SessionListQuery {
     /// Only sessions that called this tool, by its full name.
     tool: Option<String>,
     /// Only sessions that a fault hit, by a row of `/api/stats`: `code`, `tool`, `model`, `stage`, `computer`, `endpoint`,
-    /// `tenant` or `user`, a colon, and its name. `since` and `until` then mean the times of the faults, of the last seven
-    /// days; the session that was hit last comes first. For operators only.
+    /// `node`, `version`, `tenant` or `user`, a colon, and its name. `since` and `until` then mean the times of the faults,
+    /// of the last seven days; the session that was hit last comes first. For operators only.
     hit: Option<String>,
     /// Only sessions whose last event is at or after this time, RFC 3339.
     since: Option<String>,
@@ -549,16 +549,13 @@ fn line(stored: &StoredRecord, is_operator: bool) -> String {
         "turn": stored.turn,
     });
     let head = head.to_string();
-    let hidden = (!is_operator).then(|| without_hosts(stored)).flatten();
+    let hidden = (!is_operator).then(|| for_user(stored)).flatten();
     let event = hidden.map_or_else(|| String::from_utf8_lossy(&stored.body), Into::into);
     format!("{},\"event\":{event}}}\n", &head[..head.len() - 1])
 }
 
-/// The event without the hosts of its fault; `None` if it has none.
-fn without_hosts(stored: &StoredRecord) -> Option<String> {
+/// The event without what only operators see of its fault; `None` if it has nothing of that.
+fn for_user(stored: &StoredRecord) -> Option<String> {
     let mut event = stored.event().ok()?;
-    let fault = event.fault_mut()?;
-    fault.address()?;
-    fault.hide_from_user();
-    serde_json::to_string(&event).ok()
+    event.fault_mut()?.hide_from_user().then(|| serde_json::to_string(&event).ok())?
 }

@@ -149,6 +149,14 @@ impl Projector {
             .with("call_id", call.to_string())
             .with("status", if outcome.is_done() { "success" } else { "failed" });
         match outcome {
+            Outcome::Done(output) if tool == RAISE_CAP => {
+                let text = |key: &str| output.data[key].as_str().unwrap_or_default().to_owned();
+                let args = ["setting", "more"].map(|key| (key, text(key).into()));
+                frame
+                    .text(translate_with("cap-raised", &args, Lang::En))
+                    .show(translate_with("cap-raised", &args, self.language()))
+                    .with("content_type", "text")
+            }
             Outcome::Done(output) => {
                 let (content, sort) = match &output.data {
                     Value::String(text) => (text.clone(), "text"),
@@ -296,20 +304,28 @@ impl QuestionFrame<'_> {
     }
 
     fn about_call(&self, frame: Frame, lang: Lang) -> Frame {
-        let text = |key: &str| self.arguments[key].as_str().unwrap_or_default().to_owned();
-        let (id, args) = match self.tool {
-            RAISE_CAP => (
-                "confirm-raise-cap",
-                ["setting", "spent", "cap", "more"].map(|key| (key, text(key).into())).to_vec(),
-            ),
-            tool => ("confirm-call", vec![("tool", brief(tool).into())]),
-        };
+        let (id, args) = permission_text(self.tool, self.arguments);
         frame
             .text(translate_with(id, &args, Lang::En))
             .show(translate_with(id, &args, lang))
             .with("scope", "tool")
             .with("tool_name", self.tool)
             .with("tool_args", self.arguments.clone())
+    }
+}
+
+/// The text of a question for a permission, and its arguments.
+pub(crate) fn permission_text(
+    tool: &str,
+    arguments: &Value,
+) -> (&'static str, Vec<(&'static str, FluentValue<'static>)>) {
+    let text = |key: &str| arguments[key].as_str().unwrap_or_default().to_owned();
+    match tool {
+        RAISE_CAP => (
+            "confirm-raise-cap",
+            ["setting", "spent", "cap", "more"].map(|key| (key, text(key).into())).to_vec(),
+        ),
+        tool => ("confirm-call", vec![("tool", brief(tool).into())]),
     }
 }
 

@@ -259,9 +259,10 @@ impl Projector {
         let has_cost = !spending.currency.is_empty();
         let money = |micros: u64| if has_cost { units(micros).into() } else { Value::Null };
         let currency = if has_cost { spending.currency.as_str().into() } else { Value::Null };
-        let cached = Some(usage.cached_tokens).filter(|cached| *cached > 0);
+        let count = |count: u64| if count > 0 { count.into() } else { Value::Null };
         self.add_turn(record, frame)
-            .with("cached_tokens", cached.map_or(Value::Null, Value::from))
+            .with("cached_tokens", count(usage.cached_tokens))
+            .with("estimated_tokens", count(usage.estimated_tokens))
             .with("cost", money(spending.turn))
             .with("session_cost", money(spending.session))
             .with("currency", currency)

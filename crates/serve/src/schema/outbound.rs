@@ -104,7 +104,7 @@ const FAULT: &str = "recommendations!:strs trace_id:str cause:str field:str cons
     uptime_ms:int uptime_seconds:int hops:objs";
 const TURN_END: &str = "turn!:int command_id:str stop_reason!:str steps!:int model:str \
     generation_time_ms:int input_tokens!:int output_tokens!:int total_tokens!:int cached_tokens:int \
-    cost:num session_cost:num currency:str";
+    estimated_tokens:int cost:num session_cost:num currency:str";
 const QUESTION: &str = "requires_confirmation!:bool question_id!:str scope!:str options!:strs \
     digest!:str expires_at!:time timeout_seconds!:int call_id:str reason:str resent:bool \
     tool_name:str tool_args:any plan_summary:str task_count:int tasks:objs \

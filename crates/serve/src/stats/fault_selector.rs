@@ -27,6 +27,8 @@ enum FaultColumn {
     Stage,
     Computer,
     Endpoint,
+    Node,
+    Version,
     Tenant,
     User,
 }
@@ -41,7 +43,7 @@ impl FromStr for FaultSelector {
         });
         selected.ok_or_else(|| {
             let columns =
-                "code, tool, model, stage, computer, endpoint, tenant or user, a colon and a name";
+                "code, tool, model, stage, computer, endpoint, node, version, tenant or user, a colon and a name";
             Fault::new(Kind::BadRequest, Operation::ServeRequest)
                 .with(Fact::Field, "hit")
                 .with(Fact::Expected, columns)
@@ -59,6 +61,8 @@ impl FaultSelector {
             FaultColumn::Stage => entry.stage.map(Into::into),
             FaultColumn::Computer => entry.computer.as_deref(),
             FaultColumn::Endpoint => entry.endpoint.as_deref(),
+            FaultColumn::Node => entry.node.as_deref(),
+            FaultColumn::Version => entry.version.as_deref(),
             FaultColumn::Tenant => entry.tenant.as_deref(),
             FaultColumn::User => entry.user.as_deref(),
         };

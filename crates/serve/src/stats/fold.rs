@@ -307,6 +307,8 @@ impl OpenTurn {
             stage: scope.stage.or(self.stage),
             computer,
             endpoint: fault.address().map(|address| ledger.endpoint(address)),
+            node: fault.server().map(|server| ledger.node(&server.node)),
+            version: fault.server().map(|server| ledger.version(&server.version)),
             tenant: self.tenant.clone(),
             user: self.user.clone(),
             resolution: None,

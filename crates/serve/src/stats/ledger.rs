@@ -47,6 +47,9 @@ pub(super) struct FaultEntry {
     pub(super) computer: Option<Name>,
     /// The address of the service that failed.
     pub(super) endpoint: Option<Name>,
+    /// The name and the version of the server that recorded the fault.
+    pub(super) node: Option<Name>,
+    pub(super) version: Option<Name>,
     /// The tenant and the user of the session.
     pub(super) tenant: Option<Name>,
     pub(super) user: Option<Name>,
@@ -109,6 +112,8 @@ pub(super) struct StatsLedger {
     models: Names,
     computers: Names,
     endpoints: Names,
+    nodes: Names,
+    versions: Names,
     tenants: Names,
     users: Names,
 }
@@ -151,6 +156,14 @@ impl StatsLedger {
 
     pub(super) fn endpoint(&mut self, name: &str) -> Name {
         self.endpoints.get(name)
+    }
+
+    pub(super) fn node(&mut self, name: &str) -> Name {
+        self.nodes.get(name)
+    }
+
+    pub(super) fn version(&mut self, name: &str) -> Name {
+        self.versions.get(name)
     }
 
     pub(super) fn tenant(&mut self, name: &str) -> Name {
@@ -341,6 +354,8 @@ mod tests {
             stage: None,
             computer: None,
             endpoint: None,
+            node: None,
+            version: None,
             tenant: None,
             user: None,
             resolution: None,

@@ -16,8 +16,8 @@ use serde_json::Value;
 use self::{
     recovery::Recovery,
     tables::{
-        ComputerCount, EndpointCount, KindCount, ModelCount, PathCount, SessionCount, StageCount,
-        TenantCount, ToolCount, UserCount,
+        ComputerCount, EndpointCount, KindCount, ModelCount, NodeCount, PathCount, SessionCount,
+        StageCount, TenantCount, ToolCount, UserCount, VersionCount,
     },
     usage::UsageTotals,
 };
@@ -91,7 +91,7 @@ impl Window {
 }
 
 /// Fault statistics over a window: counts, retries and recoveries of all sessions. `paths` and the tables by tool,
-/// model, stage, computer, endpoint, tenant, user and session have at most 50 rows each.
+/// model, stage, computer, endpoint, node, version, tenant, user and session have at most 50 rows each.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[schema(as = Stats)]
 pub struct Report {
@@ -139,6 +139,10 @@ pub struct Report {
     by_computer: Vec<ComputerCount>,
     /// Faults by the address of the service that failed, the most frequent first.
     by_endpoint: Vec<EndpointCount>,
+    /// Faults by the server that recorded them, the most frequent first.
+    by_node: Vec<NodeCount>,
+    /// Faults by the version of the server that recorded them, the most frequent first.
+    by_version: Vec<VersionCount>,
     /// Faults by tenant, the most frequent first.
     by_tenant: Vec<TenantCount>,
     /// Faults by user, the most frequent first.
@@ -242,6 +246,8 @@ impl Report {
             by_stage: tables::by_stage(&seen),
             by_computer: tables::by_computer(&seen),
             by_endpoint: tables::by_endpoint(&seen),
+            by_node: tables::by_node(&seen),
+            by_version: tables::by_version(&seen),
             by_tenant: tables::by_tenant(&seen),
             by_user: tables::by_user(&seen),
             usage: UsageTotals::new(&minutes, &ledger.currency),

@@ -3,7 +3,7 @@
 use budao_core::{
     Event, Fault, Kind,
     event::{Scope, StopReason},
-    fault::{Fact, Operation},
+    fault::{Fact, Operation, ServerIdentity},
     message::Usage,
 };
 use budao_models::Script;
@@ -81,4 +81,31 @@ async fn faults_are_counted_by_the_address_that_failed_and_requests_without_an_a
     assert_eq!((&hour["steps"], &hour["steps_unanswered"]), (&json!(2), &json!(2)));
     let (_, hit) = get(&stage, "/v1/sessions?hit=endpoint:api.example:443").await;
     assert_eq!(hit["sessions"].as_array().unwrap().len(), 1, "{hit}");
+}
+
+#[tokio::test]
+async fn faults_are_counted_by_the_server_that_recorded_them_and_by_its_version() {
+    let journal = memory();
+    for (number, node, version) in
+        [(1, "a:7333", "1.0.0"), (2, "b:7333", "1.0.0"), (3, "b:7333", "1.1.0")]
+    {
+        let mut writer = RecordWriter::at(number, NOW, None);
+        let mut fault = Fault::new(Kind::ModelOverloaded, Operation::ModelRequest);
+        fault.set_server(&ServerIdentity { node: node.into(), version: version.into() }.into());
+        writer.put(Event::FaultRaised { fault, scope: Scope::default() });
+        writer.write(&journal).await;
+    }
+    let stage = stage_on(&journal).await;
+    let hour = stats(&stage, "1h").await;
+    let rows = |table: &str, name: &str| -> Vec<(String, u64)> {
+        let rows = hour[table].as_array().unwrap().iter();
+        rows.map(|row| (row[name].as_str().unwrap().into(), row["count"].as_u64().unwrap()))
+            .collect()
+    };
+    assert_eq!(rows("by_node", "node"), [("b:7333".into(), 2), ("a:7333".into(), 1)]);
+    assert_eq!(rows("by_version", "version"), [("1.0.0".into(), 2), ("1.1.0".into(), 1)]);
+    for (hit, count) in [("node:b:7333", 2), ("version:1.1.0", 1), ("node:c", 0)] {
+        let (_, found) = get(&stage, &format!("/v1/sessions?hit={hit}")).await;
+        assert_eq!(found["sessions"].as_array().unwrap().len(), count, "{hit}: {found}");
+    }
 }

@@ -316,6 +316,7 @@ fn requests_we_do_not_know_are_refused_and_answers_to_none_of_ours_are_dropped()
     assert_eq!(conversation.line(answered("r9", "error")), []);
     conversation.ask(CommandBody::Settings {
         settings: Box::new(Settings { model: "other".into(), ..Settings::default() }),
+        before: None,
     });
     let ids: Vec<String> = conversation
         .sent()

@@ -17,7 +17,7 @@ fn recorded(events: &[Event]) -> Option<Mode> {
 fn set(mode: Mode) -> CommandBody {
     let permissions = Permissions { mode, ..Permissions::default() };
     let settings = Box::new(Settings { permissions, ..Settings::default() });
-    CommandBody::Settings { settings }
+    CommandBody::Settings { settings, before: None }
 }
 
 fn status(mode: &str) -> Value {

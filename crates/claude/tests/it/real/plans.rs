@@ -47,7 +47,7 @@ async fn set_mode(fixture: &Fixture, mode: Mode) {
     let (state, _) = budao_journal::fold(&*fixture.journal, fixture.session).await.unwrap();
     let mut settings = state.settings;
     settings.permissions.mode = mode;
-    fixture.ask(CommandBody::Settings { settings: Box::new(settings) }).await;
+    fixture.ask(CommandBody::Settings { settings: Box::new(settings), before: None }).await;
 }
 
 async fn mode_shown(fixture: &Fixture) -> Mode {

@@ -95,7 +95,7 @@ async fn thinking_that_is_off_is_off_and_can_be_left_to_the_cli_again() {
     assert_eq!(thinking(&fixture)["type"], "disabled");
     let on = Settings { extra: Default::default(), ..settings.clone() };
     for (turn, settings, wanted) in [(2, on, "enabled"), (3, settings, "disabled")] {
-        fixture.ask(CommandBody::Settings { settings: Box::new(settings) }).await;
+        fixture.ask(CommandBody::Settings { settings: Box::new(settings), before: None }).await;
         fixture.run(turn, "again").await.assert_is(StopReason::EndTurn, "hello world");
         assert_eq!(thinking(&fixture)["type"], wanted, "turn {turn}");
     }

@@ -314,6 +314,7 @@ fn an_environment_shows_its_time_to_whoever_debugs_it() {
         trace: Trace::NONE,
         outlooks: &[],
         limits: &limits,
+        server: None,
     };
     assert!(format!("{env:?}").contains("jitter: 0.25"));
 }

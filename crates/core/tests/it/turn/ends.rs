@@ -134,6 +134,7 @@ fn what_a_decision_used_can_be_shown() {
         trace: Trace::NONE,
         outlooks: &[],
         limits: &limits,
+        server: None,
     };
     assert!(format!("{env:?}").contains("jitter: 0.5"));
     let mut session = Session::default();

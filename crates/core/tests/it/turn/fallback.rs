@@ -322,7 +322,7 @@ fn gates_that_contradict_their_hints_cause_no_endless_change() {
 fn a_turn_without_patience_asks_each_model_once_and_fails() {
     let mut play = Play::without_patience();
     let settings = Settings::default().with_models(vec!["m".to_owned(), "n".to_owned()]);
-    play.command(CommandBody::Settings { settings: Box::new(settings) });
+    play.command(CommandBody::Settings { settings: Box::new(settings), before: None });
     play.say("go");
     play.fails(fault(Kind::ModelOverloaded).attempt(1, 1).retry_after(MINUTE));
     assert_eq!(play.asked(), "n");
@@ -358,10 +358,10 @@ fn other_settings_begin_with_the_first_model_of_their_list() {
     play.model_fails(Kind::ModelQuota);
     play.answer_text("here");
     let settings = Settings { title: Some("t".into()), ..play.session.settings.clone() };
-    play.command(CommandBody::Settings { settings: Box::new(settings) });
+    play.command(CommandBody::Settings { settings: Box::new(settings), before: None });
     assert_eq!(play.session.model(), "n", "the list is the same");
     let settings = Settings::default().with_models(vec!["o".to_owned(), "n".to_owned()]);
-    play.command(CommandBody::Settings { settings: Box::new(settings) });
+    play.command(CommandBody::Settings { settings: Box::new(settings), before: None });
     assert_eq!(play.session.model(), "o");
 }
 

@@ -76,6 +76,7 @@ impl Play {
             trace: Trace::from_random(7),
             outlooks: &self.outlooks,
             limits: &self.limits,
+            server: None,
         };
         let decided = turn::step(&mut self.session, input, &env);
         let names = decided.entries.iter().map(|entry| name(&entry.event)).collect();

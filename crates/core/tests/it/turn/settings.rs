@@ -13,7 +13,7 @@ fn remember(play: &mut Play, tool: &str) {
 }
 
 fn replace(play: &mut Play, settings: &Settings) {
-    play.command(CommandBody::Settings { settings: Box::new(settings.clone()) });
+    play.command(CommandBody::Settings { settings: Box::new(settings.clone()), before: None });
 }
 
 #[test]

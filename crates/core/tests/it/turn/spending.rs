@@ -4,7 +4,7 @@ use budao_core::{
     Kind,
     event::{CommandBody, Decision, Event, QuestionId, SessionId, StopReason},
     fault::{Fact, Fault, Operation},
-    message::{Block, ModelStop, Usage},
+    message::{Block, ModelStop, ToolUse, Usage},
     session::CallState,
     spending::{Amount, OnCap, Price, SpendingConfig, TOPIC},
     turn::{Input, Work},
@@ -140,6 +140,53 @@ fn a_service_that_counts_nothing_costs_its_estimate() {
     play.answer_with(Usage::default());
     assert_eq!(play.session.spending.session, reserved);
     assert_eq!(play.money().pop().unwrap()["is_estimate"], true);
+}
+
+#[test]
+fn an_estimate_is_marked_reported_once_in_a_turn_and_counts_toward_caps() {
+    let mut play = play(None, Some(1.0));
+    play.say("hi");
+    let own = play.session.tokens;
+    let estimate = play.session.estimate_request();
+    let usage = Usage::default().or_estimate(estimate, true);
+    assert_eq!(usage.estimated_tokens, estimate.total_tokens());
+    for _ in 0..2 {
+        let (turn, step, attempt) = play.asking();
+        let stop = ModelStop::ToolUse;
+        let call = ToolUse { id: "a".into(), name: "t".into(), arguments: "{}".into() };
+        let content = vec![Block::ToolUse(call)];
+        let response = None;
+        play.input(Input::ModelAnswered { turn, step, attempt, content, stop, usage, response });
+        assert_eq!(play.money().pop().unwrap()["is_estimate"], true);
+        let [Work::Check { calls, .. }] = &play.due()[..] else { panic!("a check is due") };
+        let calls = calls.clone();
+        play.run_all(&calls, true);
+        play.end_call(&calls[0], 1, done());
+    }
+    let faults = play.entries.iter().filter_map(|entry| entry.event.fault());
+    let faults: Vec<Kind> = faults.map(Fault::kind).collect();
+    assert_eq!(faults, [Kind::UsageUnknown]);
+    assert!(play.session.tokens < own + 100, "the history is not as long as the estimate");
+    play.limits.spending.session_tokens = Some(3 * usage.total_tokens());
+    play.answer_with(usage);
+    play.say("the next turn");
+    assert_eq!(play.ending_fault().kind(), Kind::SpendingCapReached);
+    assert_eq!(play.replayed(), play.session);
+}
+
+#[test]
+fn only_counts_that_cannot_be_true_are_estimated() {
+    let estimate = tokens(2_000, 8_000);
+    let counted = |usage: Usage| {
+        let usage = usage.or_estimate(estimate, true);
+        (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.estimated_tokens)
+    };
+    let cached = |cached_tokens, usage| Usage { cached_tokens, ..usage };
+    assert_eq!(counted(cached(60, tokens(90, 7))), (90, 7, 60, 0));
+    assert_eq!(counted(cached(91, tokens(90, 7))), (2_000, 7, 0, 2_000));
+    assert_eq!(counted(tokens(90, 0)), (90, 8_000, 0, 8_000));
+    assert_eq!(counted(tokens(0, 7)), (2_000, 7, 0, 2_000));
+    assert_eq!(tokens(90, 0).or_estimate(estimate, false), tokens(90, 0));
 }
 
 #[test]

@@ -344,7 +344,7 @@ fn the_patience_of_a_session_can_be_set_and_changed_during_a_wait() {
     play.now = play.now.after(MINUTE);
     let set = |patience_ms| {
         let settings = Settings { model: "m".into(), patience_ms, ..Settings::default() };
-        CommandBody::Settings { settings: Box::new(settings) }
+        CommandBody::Settings { settings: Box::new(settings), before: None }
     };
     let (names, _) = play.command(set(Some(120_000)));
     assert_eq!(names, ["settings_changed", "patience_changed"]);
@@ -393,7 +393,7 @@ fn the_time_that_an_answer_takes_is_no_wait() {
 fn a_small_patience_leaves_a_request_its_three_tries() {
     let mut play = Play::new();
     let settings = Settings { patience_ms: Some(500), ..play.session.settings.clone() };
-    play.command(CommandBody::Settings { settings: Box::new(settings) });
+    play.command(CommandBody::Settings { settings: Box::new(settings), before: None });
     play.say("go");
     let waits: Vec<_> = (0..2).map(|_| play.fails_and_waits(Kind::ModelStreamCut)).collect();
     assert_eq!(waits.iter().map(Duration::as_secs).collect::<Vec<_>>(), [1, 2]);

@@ -245,11 +245,29 @@ async fn a_session_that_is_set_to_think_asks_its_model_to() {
     stage.run("quickly").await;
     let thinking = Some(budao_core::event::Thinking::Medium);
     let settings = budao_core::event::Settings { thinking, ..stage.state().await.settings };
-    stage.submit(CommandBody::Settings { settings: Box::new(settings) }).await;
+    stage.submit(CommandBody::Settings { settings: Box::new(settings), before: None }).await;
     stage.run("now think").await;
     let asked: Vec<_> =
         stage.model.requests().iter().map(|request| request.thinking_tokens).collect();
     assert_eq!(asked, [None, Some(8_192)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_of_different_settings_at_the_same_moment_do_not_undo_each_other() {
+    let stage = Setup::new(Script::new().say("one")).open().await;
+    let before = stage.state().await.settings;
+    let title = Settings { title: Some("new".into()), ..before.clone() };
+    let schema = serde_json::json!({"type": "string"});
+    let shaped = Settings { answer_schema: Some(Arc::new(schema)), ..before.clone() };
+    for settings in [&title, &shaped] {
+        let (settings, before) = (Box::new(settings.clone()), Some(Box::new(before.clone())));
+        stage.submit(CommandBody::Settings { settings, before }).await;
+    }
+    let after = stage.state().await.settings;
+    assert_eq!(after, Settings { title: title.title, ..shaped.clone() });
+    let (settings, before) = (Box::new(before), Some(Box::new(shaped)));
+    stage.submit(CommandBody::Settings { settings, before }).await;
+    assert_eq!(stage.state().await.settings, Settings { answer_schema: None, ..after });
 }
 
 #[tokio::test(start_paused = true)]

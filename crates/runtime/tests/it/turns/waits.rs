@@ -199,7 +199,8 @@ async fn another_model_is_asked_at_once_when_it_is_set_during_a_hold() {
     }
     let before = Instant::now();
     let settings = budao_core::event::Settings { model: "other".into(), ..Default::default() };
-    let command = runtime.command("ada", CommandBody::Settings { settings: Box::new(settings) });
+    let command = runtime
+        .command("ada", CommandBody::Settings { settings: Box::new(settings), before: None });
     runtime.submit(session, command).await.unwrap();
     let mut records = runtime.follow(session, 0).await.unwrap();
     while !matches!(records.next().await.unwrap().unwrap().event, Event::TurnEnded { .. }) {}

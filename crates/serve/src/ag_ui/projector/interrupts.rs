@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::AgUiProjector;
 use crate::{
     front_end::{Pause, PendingQuestion},
-    project::elicitation_text,
-    texts::{brief, translate_with},
+    project::{elicitation_text, permission_text},
+    texts::translate_with,
 };
 
 impl AgUiProjector {
@@ -51,11 +51,11 @@ impl AgUiProjector {
             return self.input_interrupt(open, &asked);
         }
         let lang = self.notices.language();
-        let args = [("tool", brief(&open.tool).into())];
+        let (id, args) = permission_text(&open.tool, &open.arguments);
         let mut interrupt = json!({
             "id": open.question,
             "reason": "tool_call",
-            "message": translate_with("confirm-call", &args, lang),
+            "message": translate_with(id, &args, lang),
             "expiresAt": open.expires_at.to_string(),
             "responseSchema": {
                 "type": "object",

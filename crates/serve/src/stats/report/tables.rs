@@ -1,5 +1,5 @@
-//! Rows of the report's tables: faults by kind, sequence, tool, model, stage, computer, endpoint, tenant, user and
-//! session.
+//! Rows of the report's tables: faults by kind, sequence, tool, model, stage, computer, endpoint, node, version,
+//! tenant, user and session.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -102,6 +102,25 @@ pub(crate) struct ComputerCount {
 pub(crate) struct EndpointCount {
     /// Host and port, at most 80 characters; `other` stands for all names beyond the first 200.
     endpoint: String,
+    #[serde(flatten)]
+    counts: Counts,
+}
+
+/// The faults that one server recorded.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct NodeCount {
+    /// Name of the server's machine, with the port of its address if it was given, at most 80 characters; `other` stands
+    /// for all names beyond the first 200.
+    node: String,
+    #[serde(flatten)]
+    counts: Counts,
+}
+
+/// The faults that servers of one version recorded.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct VersionCount {
+    /// Version of the program, at most 80 characters; `other` stands for all names beyond the first 200.
+    version: String,
     #[serde(flatten)]
     counts: Counts,
 }
@@ -212,6 +231,18 @@ pub(super) fn by_computer(seen: &[&FaultEntry]) -> Vec<ComputerCount> {
 pub(super) fn by_endpoint(seen: &[&FaultEntry]) -> Vec<EndpointCount> {
     table(seen, |seen| seen.endpoint.as_deref(), [])
         .map(|(endpoint, counts)| EndpointCount { endpoint: endpoint.to_owned(), counts })
+        .collect()
+}
+
+pub(super) fn by_node(seen: &[&FaultEntry]) -> Vec<NodeCount> {
+    table(seen, |seen| seen.node.as_deref(), [])
+        .map(|(node, counts)| NodeCount { node: node.to_owned(), counts })
+        .collect()
+}
+
+pub(super) fn by_version(seen: &[&FaultEntry]) -> Vec<VersionCount> {
+    table(seen, |seen| seen.version.as_deref(), [])
+        .map(|(version, counts)| VersionCount { version: version.to_owned(), counts })
         .collect()
 }
 

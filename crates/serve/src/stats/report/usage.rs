@@ -39,6 +39,8 @@ pub(crate) struct ModelUsage {
     cached_tokens: u64,
     /// Tokens that the model wrote.
     output_tokens: u64,
+    /// The part of all tokens that is an estimate, because the service did not report a usable count.
+    estimated_tokens: u64,
     /// Share of the tokens read that came from the cache, 0 to 1; null if none were read.
     cache_hit_rate: Option<f64>,
     /// What the requests cost, in units of the currency.
@@ -56,6 +58,7 @@ impl UsageTotals {
                 row.input_tokens += usage.input_tokens;
                 row.cached_tokens += usage.cached_tokens.min(usage.input_tokens);
                 row.output_tokens += usage.output_tokens;
+                row.estimated_tokens += usage.estimated_tokens;
             }
             add_all(&mut by_model_micros, &minute.cost_by_model);
             add_all(&mut by_tenant_micros, &minute.cost_by_tenant);
