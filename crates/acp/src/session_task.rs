@@ -87,8 +87,8 @@ pub(crate) struct SessionTask {
     notes: u64,
     /// Tool servers that did not start, to be reported once the session is open.
     failed_servers: Vec<Fault>,
-    /// Settings that the engine accepted and whose record has not been read yet.
-    accepted: Option<Settings>,
+    /// Settings that the engine accepted, with the position after which it recorded them; until that record is read.
+    accepted: Option<(Settings, Seq)>,
     /// `None` before the session is opened, and after following it failed.
     records: Option<BoxStream<'static, Result<Record, Fault>>>,
     seen: Seq,
@@ -418,18 +418,19 @@ impl SessionTask {
         queued: QueuedCommand,
         answer: Result<Answer, Fault>,
     ) {
-        let refused = match answer {
-            Ok(Answer::Accepted { .. }) => None,
-            Ok(Answer::Rejected { fault }) | Err(fault) => Some(fault),
+        let accepted = match answer {
+            Ok(Answer::Accepted { at }) => Ok(at),
+            Ok(Answer::Rejected { fault }) | Err(fault) => Err(fault),
         };
+        let refused = accepted.as_ref().err();
         match queued {
             QueuedCommand::Message { command, .. } => {
-                self.message_submitted(command, refused.as_ref()).await;
+                self.message_submitted(command, refused).await;
             }
             QueuedCommand::Settings { reply, new_settings, .. } => {
-                self.set(reply, new_settings, refused.as_ref());
+                self.set(reply, new_settings, accepted.as_ref().copied());
             }
-            QueuedCommand::Close => self.handle_close_result(refused.as_ref()),
+            QueuedCommand::Close => self.handle_close_result(refused),
             QueuedCommand::Cancel
             | QueuedCommand::Decide { .. }
             | QueuedCommand::Withdraw { .. }
@@ -446,14 +447,15 @@ impl SessionTask {
         &mut self,
         reply: SettingsResponder,
         new_settings: Option<Box<Settings>>,
-        refused: Option<&Fault>,
+        accepted: Result<Seq, &Fault>,
     ) {
         let lang = self.bridge.lang;
-        let error = refused.map(|fault| faults::error(fault, lang));
-        if let Some(new_settings) = new_settings
-            .filter(|new_settings| error.is_none() && **new_settings != *self.settings())
+        let error = accepted.err().map(|fault| faults::error(fault, lang));
+        if let (Ok(at), Some(new_settings)) = (accepted, new_settings)
+            && at >= self.seen
+            && *new_settings != *self.settings()
         {
-            self.accepted = Some(*new_settings);
+            self.accepted = Some((*new_settings, at));
         }
         match reply {
             SettingsResponder::None => {}
@@ -471,7 +473,7 @@ impl SessionTask {
 
     /// The settings to which further changes apply: the accepted ones, or those on record.
     fn settings(&self) -> &Settings {
-        self.accepted.as_ref().unwrap_or(&self.projector.settings)
+        self.accepted.as_ref().map_or(&self.projector.settings, |(settings, _)| settings)
     }
 
     async fn record(&mut self, record: &Record) {
@@ -481,14 +483,13 @@ impl SessionTask {
         for action in self.projector.project(record) {
             self.show(action, is_hidden);
         }
+        // The engine may have recorded a change of other fields too, so the record need not equal the request.
+        self.accepted.take_if(|(_, at)| record.seq > *at);
         match &record.event {
             // The prompt has already been answered, so its turn must not run.
             Event::TurnStarted { .. } if is_hidden => self.commands.push(QueuedCommand::Cancel),
             Event::TurnStarted { message } => self.turn_started(message, record.turn),
             Event::TurnEnded { .. } => self.turn_ended(record).await,
-            Event::SettingsChanged { settings } => {
-                self.accepted.take_if(|accepted| *accepted == *settings);
-            }
             _ => {}
         }
         self.finish_replay(record.seq).await;

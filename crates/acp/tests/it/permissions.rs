@@ -1,9 +1,15 @@
 //! Who may call what: modes are enforced, questions are asked, and silence is no consent.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
-use budao_core::event::{Decision, Event};
-use budao_journal::PageLimits;
+use budao_core::{
+    engine::Engine as _,
+    event::{Command, CommandBody, Decision, Event, SessionId, Settings},
+};
+use budao_journal::{Journal, PageLimits};
 use serde_json::json;
 
 use crate::{
@@ -106,6 +112,46 @@ async fn options_are_set_together_and_answered_whole() {
     let params = json!({"sessionId": session, "modeId": "yolo"});
     assert_eq!(editor.ask("session/set_mode", params).await["error"]["code"], -32602);
     editor.hang_up().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_editor_sets_holds_although_others_change_settings_at_the_same_moment() {
+    let stage = Fixture::new(8);
+    let (runtime, journal) = (stage.runtime.clone(), stage.journal.clone());
+    let (mut editor, session) = Editor::open(stage.bridge).await;
+    let id: SessionId = session.parse().unwrap();
+    let change = async |name: &str, change: fn(&mut Settings)| {
+        let before = recorded_settings(&journal, id).await;
+        let mut settings = Box::new(before.clone());
+        change(&mut settings);
+        let body = CommandBody::Settings { settings, before: Some(Box::new(before)) };
+        runtime.submit(id, Command::new(name, "page", body)).await.unwrap()
+    };
+    let model = json!({"sessionId": session, "configId": "model", "value": "other"});
+    let (_, answer) = tokio::join!(
+        change("title", |settings| settings.title = Some("from the page".to_owned())),
+        editor.ask("session/set_config_option", model.clone()),
+    );
+    assert_eq!(answer["result"]["configOptions"][1]["currentValue"], "other", "{answer}");
+    change("model", |settings| settings.model = "obedient".to_owned()).await;
+    editor.read_for(Duration::from_secs(1)).await;
+    editor.ask("session/set_config_option", model).await;
+    let settings = recorded_settings(&journal, id).await;
+    assert_eq!(settings.model, "other", "the second choice is a change again");
+    assert_eq!(settings.title.as_deref(), Some("from the page"));
+    editor.hang_up().await;
+}
+
+/// The settings as the newest record has them.
+async fn recorded_settings(journal: &Arc<dyn Journal>, id: SessionId) -> Settings {
+    let page = journal.read(id, 0, PageLimits::default()).await.unwrap();
+    let changes = page.records.iter().filter_map(|stored| match stored.event().unwrap() {
+        Event::SessionOpened { settings, .. } | Event::SettingsChanged { settings } => {
+            Some(settings)
+        }
+        _ => None,
+    });
+    changes.last().expect("a session begins with its settings").clone()
 }
 
 #[tokio::test(start_paused = true)]
