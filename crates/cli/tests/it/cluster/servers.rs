@@ -229,7 +229,9 @@ pub(super) struct Servers {
     database: Option<Database>,
     network: Option<Arc<Network>>,
     model: String,
+    /// Held while a server drains, so nothing that runs with the clients may wait for it.
     running: Mutex<Vec<Server>>,
+    pub(super) count: usize,
     /// A proxy before each server; none in a network, where clients reach the servers themselves.
     entrances: Vec<Proxy>,
     dice: Dice,
@@ -250,6 +252,7 @@ impl Servers {
             database,
             model,
             running: Mutex::default(),
+            count,
             entrances: Vec::new(),
             dice: Dice(AtomicU64::new(seed)),
             client: reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap(),
@@ -293,17 +296,13 @@ impl Servers {
         })
     }
 
-    pub(super) fn count(&self) -> usize {
-        self.running.lock().unwrap().len()
-    }
-
     /// A number below this one.
     pub(super) fn roll(&self, sides: u64) -> u64 {
         self.dice.roll(sides)
     }
 
     pub(super) fn any_index(&self) -> usize {
-        usize::try_from(self.dice.roll(self.count() as u64)).unwrap()
+        usize::try_from(self.dice.roll(self.count as u64)).unwrap()
     }
 
     fn url(&self, index: usize) -> String {

@@ -144,7 +144,7 @@ async fn converse(servers: Arc<Servers>, number: u64, until: Arc<Deadline>) -> C
 async fn check_reads(servers: &Servers, conversation: &Conversation, until: &Deadline) -> u64 {
     let session = conversation.session.to_string();
     let mut reads = 0;
-    for index in 0..servers.count() {
+    for index in 0..servers.count {
         let who = format!("session {session}, server {index}, at the end");
         let text = loop {
             assert!(until.is_ahead(), "{who}: no answer");
