@@ -257,7 +257,10 @@ fn rate_exceeded(
     clock: &MonotonicClock,
 ) -> Fault {
     use governor::clock::Clock as _;
-    limit_reached(name, rate.per_second as usize).retry_after(no.wait_time_from(clock.now()))
+    // Rounded up: a client that comes back after the stated milliseconds is not refused again.
+    let millis = no.wait_time_from(clock.now()).as_nanos().div_ceil(1_000_000);
+    let wait = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
+    limit_reached(name, rate.per_second as usize).retry_after(wait)
 }
 
 #[cfg(test)]

@@ -551,8 +551,16 @@ async fn a_hostile_worker_is_bounded_refused_and_told() {
     let mut end = worker.frame("user.tool_result", &call, json!({ "result": "x".repeat(200_000) }));
     end["command_id"] = "end".into();
     assert!(is_accepted(&worker.ask(end.clone()).await));
-    end["command_id"] = "end-again".into();
-    let twice = worker.ask(end).await;
+    // The rate may still be exceeded; the refusal says when to come again.
+    let mut twice = json!({});
+    for number in 0..1_000 {
+        end["command_id"] = format!("end-again-{number}").into();
+        twice = worker.ask(end.clone()).await;
+        if twice["metadata"]["error_code"] != "ERR_RES_004" {
+            break;
+        }
+        assert!(twice["metadata"]["retry_after_ms"].as_u64().unwrap() > 0, "{twice}");
+    }
     assert_eq!(twice["metadata"]["error_code"], "ERR_TOOL_023", "{twice}");
     let shown = result(&mut person).await;
     assert!(shown["content"].as_str().unwrap().len() < 100_000, "the output is bounded");
