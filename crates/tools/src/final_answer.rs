@@ -56,7 +56,10 @@ impl FinalAnswer {
         let tool = Self(Arc::new(spec));
         // Compiles the schema.
         let of_answer = |reason: &str| match is_wrapped {
-            true => reason.replacen(&format!("`/properties/{WRAPPED}"), "`", 1),
+            true => {
+                let place = format!("`/properties/{WRAPPED}");
+                reason.replacen(&format!("{place}`"), "`/`", 1).replacen(&place, "`", 1)
+            }
             false => reason.to_owned(),
         };
         let reason = |fault: &Fault| fault.detail().text(Fact::Reason).map(of_answer);

@@ -90,8 +90,9 @@ pub(crate) fn prepare(schema: &Value) -> Result<CompiledSchema, String> {
     walk::each(&schema, &mut |map| {
         has_defaults |= map.get("default").is_some_and(|value| !value.is_null());
     });
+    // Inlined references may have made the schema deeper; the fast check is recursive.
     let structure = match draft {
-        Draft::Draft202012 => Structure::of(&schema),
+        Draft::Draft202012 if within_budget(&schema).is_ok() => Structure::of(&schema),
         _ => Structure::Undecided,
     };
     Ok(CompiledSchema { schema, validator, structure, refers, has_defaults, warnings })
