@@ -154,7 +154,8 @@ async fn events(count: u32) {
     let mut deltas = 0;
     loop {
         // Not parsed: the client's work is not the server's.
-        let Some(ClientMessage::Frame(frame)) = from_server.recv().await else { continue };
+        let message = from_server.recv().await.expect("the server is there");
+        let ClientMessage::Frame(frame) = message else { continue };
         deltas += u32::from(frame.contains("\"agent.partial_answer\""));
         if frame.contains("\"agent.final_answer\"") {
             break;
