@@ -397,7 +397,7 @@ smcp-unknown-command-see-help = unknown command; see `help`
 smcp-waiting-for = waiting for
 
 spending-amount = { $cost } ({ $tokens } tokens)
-spending-estimated = , of what was spent { $amount } is an estimate: a model service did not say what it used
+spending-estimated = , of what was spent { $amount } is an estimate: the model service did not say what it used, or the request broke off
 spending-line = { $scope }  spent { $spent }, reserved { $reserved }, { $requests } requests
 spending-none = Nothing was spent today.
 spending-raised = raised by { $amount }, by { $by }

@@ -333,7 +333,7 @@ smcp-unknown-command-see-help = 未知命令；请看 `help`
 smcp-waiting-for = 正在等待
 
 spending-amount = { $cost }（{ $tokens } token）
-spending-estimated = ，其中 { $amount } 为估算：模型服务没有报告用量
+spending-estimated = ，其中 { $amount } 为估算：模型服务没有报告用量，或请求中断
 spending-line = { $scope }  已用 { $spent }，预留 { $reserved }，{ $requests } 次请求
 spending-none = 今天没有花费。
 spending-raised = 由 { $by } 追加 { $amount }

@@ -1315,7 +1315,7 @@ usage-unknown =
         [none] the model
        *[other] { $model }
     } used, so an estimate is counted. The turn goes on.
-    .about = A service reports with each answer how many tokens it read and wrote. If it reports none, or counts that cannot be true, the request counts as its estimate: a quarter more than the history, and the longest answer. Records, costs and caps have the estimate, marked as such. It is reported once in a turn.
+    .about = A service reports with each answer how many tokens it read and wrote. If it reports none, or counts that cannot be true, the request counts as its estimate: a quarter more than the text of its history and of its answer. Records, costs and caps have the estimate, marked as such. It is reported once in a session; the turn goes on, in an editor too.
     .check = Look at the end of an answer of the service: the counts are in `usage` (`usageMetadata` of Gemini). A proxy in between may remove them.
     .rec-1 = Update the service, or let the proxy in front of it pass `usage` on
     .rec-2 = Choose a model whose service reports its counts

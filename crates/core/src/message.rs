@@ -249,19 +249,20 @@ impl Usage {
         }
     }
 
-    /// The counts that a service reported, with those of `estimate` in place of what cannot be true: a request without
-    /// tokens, more tokens from and to the cache than were read, or none for an answer that has content.
+    /// The counts that a service reported, with estimates in place of what cannot be true: a request without tokens, more
+    /// tokens from and to the cache than were read, or none for an answer of `answer_tokens`, to which a quarter is added.
     #[must_use]
-    pub fn or_estimate(mut self, estimate: Self, has_content: bool) -> Self {
+    pub fn or_estimate(mut self, estimate: Self, answer_tokens: u64) -> Self {
         let of_cache = self.cached_tokens.saturating_add(self.cache_write_tokens);
         if self.input_tokens == 0 || of_cache > self.input_tokens {
             (self.cached_tokens, self.cache_write_tokens) = (0, 0);
             self.input_tokens = estimate.input_tokens;
             self.estimated_tokens = estimate.input_tokens;
         }
-        if self.output_tokens == 0 && has_content {
-            self.output_tokens = estimate.output_tokens;
-            self.estimated_tokens = self.estimated_tokens.saturating_add(estimate.output_tokens);
+        if self.output_tokens == 0 && answer_tokens > 0 {
+            let with_margin = answer_tokens.saturating_add(answer_tokens.div_ceil(4));
+            self.output_tokens = with_margin.min(estimate.output_tokens);
+            self.estimated_tokens = self.estimated_tokens.saturating_add(self.output_tokens);
         }
         self
     }

@@ -43,7 +43,7 @@ pub use call::{ApprovedCall, Call, CallState};
 pub use doubts::{Doubt, Doubts, SettledDoubt};
 pub use files::SeenFiles;
 pub use models::TurnModels;
-pub use pairs::{estimate_tokens, question, unpaired};
+pub use pairs::{estimate_content_tokens, estimate_tokens, question, unpaired};
 pub use questions::{CallQuestion, OpenQuestion};
 pub use state::SessionState;
 pub use turn::{CapRaises, OngoingFailure, Phase, Turn, TurnWait};

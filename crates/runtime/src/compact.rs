@@ -146,7 +146,7 @@ async fn summarise(
     let reservation =
         ledger::reserve(work_context, (&long.model, &*model), of_session, estimate).await?;
     let written = read(&*model, request).await.map(|(summary, usage)| {
-        let usage = usage.or_estimate(estimate, !summary.is_empty());
+        let usage = usage.or_estimate(estimate, (summary.len() as u64).div_ceil(4));
         (summary, usage)
     });
     if let Some(reservation) = reservation {

@@ -14,7 +14,7 @@ use budao_core::{
     gate::{GateKey, HoldReport, Priority, Requester, Willingness},
     limits::Limits,
     message::{Block, Message, ModelRequest, ModelStop, Piece, ResponseInfo, Usage, text_of},
-    session::{Phase, Session},
+    session::{Phase, Session, estimate_content_tokens},
     spending::DayRaise,
     time::Timestamp,
     trace::{SpanId, Trace},
@@ -442,7 +442,7 @@ async fn stream(
             Some(Ok(Piece::Response(info))) => response = Some(Box::new(info)),
             Some(Ok(Piece::End { stop, usage })) => {
                 buffer.flush(work_context, asked).await;
-                let usage = usage.or_estimate(asked.estimate, !content.is_empty());
+                let usage = usage.or_estimate(asked.estimate, estimate_content_tokens(&content));
                 let answer = ModelAnswer { content, stop, usage, response };
                 return answered(work_context, asked, answer).await;
             }

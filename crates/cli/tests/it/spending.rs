@@ -177,9 +177,9 @@ async fn question(server: &ServerProcess, session: &str) -> Value {
     found
 }
 
-/// Goal: a service that does not say what it used is reported once in a turn, counts as its estimate, and does not get
+/// Goal: a service that does not say what it used is reported once in a session, counts as its estimate, and does not get
 /// around a cap in tokens.
-/// Method: two requests a turn, answered without usage or with one that cannot be true, under a cap with room for three.
+/// Method: requests answered without usage or with one that cannot be true, under a cap with room for three.
 #[tokio::test]
 async fn a_service_that_reports_no_usage_counts_as_its_estimate() {
     let events = |sayings: &[ModelOutput], usage: Option<&str>| {
@@ -189,7 +189,7 @@ async fn a_service_that_reports_no_usage_counts_as_its_estimate() {
         });
         Reply::events(events.collect::<Vec<_>>())
     };
-    let call = ModelOutput::call("c", "todo_write", &json!({"todos": []}));
+    let call = ModelOutput::call("c", "fs_glob", &json!({"pattern": "*"}));
     let negative = r#"{"choices":[],"usage":{"prompt_tokens":-4,"completion_tokens":9e99}}"#;
     let replies = [
         events(&[call], None),
@@ -198,7 +198,7 @@ async fn a_service_that_reports_no_usage_counts_as_its_estimate() {
     ];
     let provider = Provider::start(replies).await;
     let directory = tempfile::tempdir().unwrap();
-    let config = "[models.spending]\nday_tokens = 40000\n";
+    let config = "[models.spending]\nday_tokens = 15500\n";
     std::fs::write(directory.path().join("budao.toml"), config).unwrap();
     let model = format!("openai-chat:m@{}/v1", provider.url());
     let budao = async |args: &[&str]| {

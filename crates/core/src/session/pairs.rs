@@ -4,12 +4,17 @@ use std::{borrow::Borrow, sync::Arc};
 
 use crate::message::{Block, CallId, Message, Role};
 
-/// Estimated tokens of a message: four bytes of text per token, and a fixed amount per picture.
+/// Estimated tokens of a message: those of its content, and four for its frame.
 #[must_use]
 pub fn estimate_tokens(message: &Message) -> u64 {
+    estimate_content_tokens(&message.content) + 4
+}
+
+/// Estimated tokens of blocks: four bytes of text per token, and a fixed amount per picture.
+#[must_use]
+pub fn estimate_content_tokens(content: &[Block]) -> u64 {
     const IMAGE_TOKENS: usize = 1_500;
-    let bytes: usize = message
-        .content
+    let bytes: usize = content
         .iter()
         .map(|block| match block {
             Block::Text(text) | Block::Opaque(text) => text.len(),
@@ -19,7 +24,7 @@ pub fn estimate_tokens(message: &Message) -> u64 {
             Block::Image { .. } => IMAGE_TOKENS * 4,
         })
         .sum();
-    (bytes as u64).div_ceil(4) + 4
+    (bytes as u64).div_ceil(4)
 }
 
 /// The first message, from index `from`, that holds a tool use without a result in the next message, or a result

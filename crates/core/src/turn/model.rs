@@ -37,7 +37,7 @@ impl Stepper<'_> {
         }
         self.name_calls(step, &mut content);
         self.record_recovery(attempt);
-        let is_first = self.turn().usage.estimated_tokens == 0;
+        let is_first = !self.has_estimates();
         self.emit(Event::ModelAnswered { step, content, stop, usage, response });
         self.report_estimate(usage, is_first);
         self.settle_costs();
@@ -71,7 +71,7 @@ impl Stepper<'_> {
         self.name_calls(step, &mut content);
         self.record_recovery(attempt);
         let stop = ModelStop::ToolUse;
-        let is_first = self.turn().usage.estimated_tokens == 0;
+        let is_first = !self.has_estimates();
         self.emit(Event::ModelAnswered { step, content, stop, usage, response: None });
         self.report_estimate(usage, is_first);
         self.settle_costs();
@@ -83,7 +83,11 @@ impl Stepper<'_> {
         self.after_calls();
     }
 
-    /// Reports once in a turn that its service does not say what requests use. The turn goes on.
+    fn has_estimates(&self) -> bool {
+        self.session.usage.estimated_tokens > 0 || self.turn().usage.estimated_tokens > 0
+    }
+
+    /// Reports once in a session that its service does not say what requests use. The turn goes on.
     fn report_estimate(&mut self, usage: Usage, is_first: bool) {
         if usage.estimated_tokens == 0 || !is_first {
             return;
@@ -210,7 +214,7 @@ impl Stepper<'_> {
     ) {
         if let Phase::AwaitingModel { attempt } = self.turn().phase {
             let tokens_before = self.session.tokens;
-            let is_first = self.turn().usage.estimated_tokens == 0;
+            let is_first = !self.has_estimates();
             self.emit(Event::HistoryCompacted(Compaction {
                 messages,
                 summary,

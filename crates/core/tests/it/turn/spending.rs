@@ -143,13 +143,13 @@ fn a_service_that_counts_nothing_costs_its_estimate() {
 }
 
 #[test]
-fn an_estimate_is_marked_reported_once_in_a_turn_and_counts_toward_caps() {
+fn an_estimate_is_marked_reported_once_in_a_session_and_counts_toward_caps() {
     let mut play = play(None, Some(1.0));
     play.say("hi");
     let own = play.session.tokens;
     let estimate = play.session.estimate_request();
-    let usage = Usage::default().or_estimate(estimate, true);
-    assert_eq!(usage.estimated_tokens, estimate.total_tokens());
+    let usage = Usage::default().or_estimate(estimate, 400);
+    assert_eq!(usage.estimated_tokens, estimate.input_tokens + 500);
     for _ in 0..2 {
         let (turn, step, attempt) = play.asking();
         let stop = ModelStop::ToolUse;
@@ -178,15 +178,20 @@ fn an_estimate_is_marked_reported_once_in_a_turn_and_counts_toward_caps() {
 fn only_counts_that_cannot_be_true_are_estimated() {
     let estimate = tokens(2_000, 8_000);
     let counted = |usage: Usage| {
-        let usage = usage.or_estimate(estimate, true);
+        let usage = usage.or_estimate(estimate, 100);
         (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.estimated_tokens)
     };
     let cached = |cached_tokens, usage| Usage { cached_tokens, ..usage };
     assert_eq!(counted(cached(60, tokens(90, 7))), (90, 7, 60, 0));
     assert_eq!(counted(cached(91, tokens(90, 7))), (2_000, 7, 0, 2_000));
-    assert_eq!(counted(tokens(90, 0)), (90, 8_000, 0, 8_000));
+    assert_eq!(counted(tokens(90, 0)), (90, 125, 0, 125));
     assert_eq!(counted(tokens(0, 7)), (2_000, 7, 0, 2_000));
-    assert_eq!(tokens(90, 0).or_estimate(estimate, false), tokens(90, 0));
+    assert_eq!(
+        tokens(90, 0).or_estimate(estimate, 10_000).output_tokens,
+        8_000,
+        "at most the longest answer"
+    );
+    assert_eq!(tokens(90, 0).or_estimate(estimate, 0), tokens(90, 0));
 }
 
 #[test]
