@@ -95,8 +95,8 @@ impl DeciderFactory for NativeFactory {
         self.0.gates.is_suspended(session)
     }
 
-    fn unloaded(&self, session: SessionId, loader: SessionLoader<Self>) {
-        self.0.gates.unloaded(session, loader);
+    fn after_unload(&self, session: SessionId, loader: SessionLoader<Self>) {
+        self.0.gates.after_unload(session, loader);
     }
 
     fn reclaimer(&self) -> &dyn SpaceReclaimer {

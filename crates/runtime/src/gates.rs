@@ -141,7 +141,7 @@ impl Gates {
     }
 
     /// The task of a suspended session has ended: the session is loaded when there is a reason.
-    pub(crate) fn unloaded(
+    pub(crate) fn after_unload(
         self: &Arc<Self>,
         session: SessionId,
         loader: SessionLoader<NativeFactory>,
@@ -150,7 +150,7 @@ impl Gates {
         drop(self.loader.set(loader));
         let now = self.world.clock.now();
         let mut state = self.lock();
-        state.suspended.unloaded(session, now);
+        state.suspended.after_unload(session, now);
         self.drive(&mut state, now);
     }
 

@@ -77,7 +77,7 @@ impl SuspendedRequests {
     }
 
     /// The task of the session has ended: from now on the session can be loaded.
-    pub(super) fn unloaded(&mut self, session: SessionId, now: Timestamp) {
+    pub(super) fn after_unload(&mut self, session: SessionId, now: Timestamp) {
         let Some(request) = self.requests.get_mut(&session) else { return };
         if request.stage == Stage::Unloading {
             request.stage = Stage::Unloaded;
