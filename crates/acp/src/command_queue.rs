@@ -75,7 +75,7 @@ impl CommandQueue {
     }
 
     /// Takes the next command unless one is running.
-    pub(crate) fn ready(&mut self) -> Option<QueuedCommand> {
+    pub(crate) fn take_next(&mut self) -> Option<QueuedCommand> {
         if self.running.is_some() { None } else { self.waiting.pop_front() }
     }
 
@@ -85,7 +85,7 @@ impl CommandQueue {
     }
 
     /// Drops all waiting commands.
-    pub(crate) fn forget_waiting(&mut self) {
+    pub(crate) fn drop_waiting(&mut self) {
         self.waiting.clear();
     }
 
@@ -94,7 +94,7 @@ impl CommandQueue {
     }
 
     /// Waits for the answer to the running command; never completes if none runs.
-    pub(crate) async fn done(&mut self) -> (QueuedCommand, Result<Answer, Fault>) {
+    pub(crate) async fn wait_for_answer(&mut self) -> (QueuedCommand, Result<Answer, Fault>) {
         let answer = poll_fn(|context| match &mut self.running {
             Some((_, asking)) => asking.as_mut().poll(context),
             None => Poll::Pending,

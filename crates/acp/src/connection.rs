@@ -64,8 +64,8 @@ impl InitializeContext {
         output: impl AsyncWrite + Send + Unpin + 'static,
     ) -> Result<(), Fault> {
         let (backlog, over) = (Arc::new(OutputBacklog::default()), CancellationToken::new());
-        let incoming = lines::incoming(input, self.limits.frame_bytes_hard, over.clone());
-        let (outgoing, writing) = lines::outgoing(output, Arc::clone(&backlog));
+        let incoming = lines::incoming_lines(input, self.limits.frame_bytes_hard, over.clone());
+        let (outgoing, writing) = lines::open_output(output, Arc::clone(&backlog));
         let world = self.world.clone();
         let session_tasks = TaskTracker::new();
         let startup = Arc::new(StartupHandler {
@@ -137,7 +137,7 @@ impl StartupHandler {
             .wait()
             .await
             .as_ref()
-            .map_err(|fault| faults::error(fault, self.initialize_context.lang))
+            .map_err(|fault| faults::to_error(fault, self.initialize_context.lang))
     }
 
     /// Tells every session task that the editor has disconnected. Fails if the bridge is known to have failed to open.

@@ -9,15 +9,15 @@ use budao_core::message::Block;
 
 use crate::{
     bridge::{ServerTransport, ToolServer},
-    faults::invalid,
+    faults::invalid_params,
 };
 
 /// Upper bound of a title made from a prompt, in characters.
 const TITLE_CHARS: usize = 60;
 
 /// Converts a prompt; refuses an empty one.
-pub(crate) fn blocks(prompt: Vec<ContentBlock>) -> Result<Vec<Block>, Error> {
-    let blocks: Vec<Block> = prompt.into_iter().map(block).collect::<Result<_, Error>>()?;
+pub(crate) fn convert_prompt(prompt: Vec<ContentBlock>) -> Result<Vec<Block>, Error> {
+    let blocks: Vec<Block> = prompt.into_iter().map(convert_block).collect::<Result<_, Error>>()?;
     let says_something = blocks.iter().any(|block| match block {
         Block::Text(text) => !text.trim().is_empty(),
         _ => true,
@@ -25,59 +25,61 @@ pub(crate) fn blocks(prompt: Vec<ContentBlock>) -> Result<Vec<Block>, Error> {
     if says_something {
         Ok(blocks)
     } else {
-        Err(invalid("prompt", "something that says something"))
+        Err(invalid_params("prompt", "something that says something"))
     }
 }
 
-fn block(block: ContentBlock) -> Result<Block, Error> {
+fn convert_block(block: ContentBlock) -> Result<Block, Error> {
     match block {
         ContentBlock::Text(text) => Ok(Block::Text(text.text)),
-        ContentBlock::Image(image) => picture(image.mime_type, image.data),
-        ContentBlock::ResourceLink(link) => Ok(Block::Text(linked(&link))),
+        ContentBlock::Image(image) => convert_image(image.mime_type, image.data),
+        ContentBlock::ResourceLink(link) => Ok(Block::Text(render_link(&link))),
         ContentBlock::Resource(resource) => match resource.resource {
             EmbeddedResourceResource::TextResourceContents(text) => {
-                Ok(Block::Text(embedded(&text.uri, &text.text)))
+                Ok(Block::Text(render_embedded(&text.uri, &text.text)))
             }
             EmbeddedResourceResource::BlobResourceContents(blob) => {
                 let media_type = blob.mime_type.unwrap_or_default();
                 if media_type.starts_with("image/") {
-                    return picture(media_type, blob.blob);
+                    return convert_image(media_type, blob.blob);
                 }
                 let kind = if media_type.is_empty() { "unknown type" } else { &media_type };
                 Ok(Block::Text(format!("[{} ({kind}), attached, not text]", blob.uri)))
             }
-            _ => Err(invalid("prompt", "made of text or blob resources")),
+            _ => Err(invalid_params("prompt", "made of text or blob resources")),
         },
-        ContentBlock::Audio(_) => Err(invalid("prompt", "without audio: it was not offered")),
-        _ => Err(invalid("prompt", "made of text, images and resources")),
+        ContentBlock::Audio(_) => {
+            Err(invalid_params("prompt", "without audio: it was not offered"))
+        }
+        _ => Err(invalid_params("prompt", "made of text, images and resources")),
     }
 }
 
-fn picture(media_type: String, data: String) -> Result<Block, Error> {
+fn convert_image(media_type: String, data: String) -> Result<Block, Error> {
     if !media_type.starts_with("image/") {
-        return Err(invalid("prompt.image.mimeType", "an image type"));
+        return Err(invalid_params("prompt.image.mimeType", "an image type"));
     }
     if BASE64_STANDARD.decode(&data).is_err() {
-        return Err(invalid("prompt.image.data", "base64"));
+        return Err(invalid_params("prompt.image.data", "base64"));
     }
     Ok(Block::Image { media_type, data })
 }
 
 /// Renders a link that the model can follow with its tools; a file becomes its path.
-fn linked(link: &ResourceLink) -> String {
+fn render_link(link: &ResourceLink) -> String {
     let path = link.uri.strip_prefix("file://").unwrap_or(&link.uri);
     format!("[@{}]({path})", link.name)
 }
 
 /// Renders embedded text, marked with its source.
-fn embedded(uri: &str, text: &str) -> String {
+fn render_embedded(uri: &str, text: &str) -> String {
     let path = uri.strip_prefix("file://").unwrap_or(uri);
     let end = if text.ends_with('\n') { "" } else { "\n" };
     format!("<context ref=\"{}\">\n{text}{end}</context>", path.replace('"', "%22"))
 }
 
 /// Makes a session title from the first line of text in its first prompt.
-pub(crate) fn title(content: &[Block]) -> Option<String> {
+pub(crate) fn title_from(content: &[Block]) -> Option<String> {
     let text = content.iter().find_map(|block| match block {
         Block::Text(text) => text.lines().map(str::trim).find(|line| !line.is_empty()),
         _ => None,
@@ -87,7 +89,7 @@ pub(crate) fn title(content: &[Block]) -> Option<String> {
 }
 
 /// The bytes of a message that count against its limit.
-pub(crate) fn weight(content: &[Block]) -> usize {
+pub(crate) fn count_bytes(content: &[Block]) -> usize {
     let of = |block: &Block| match block {
         Block::Text(text) | Block::Opaque(text) => text.len(),
         Block::Image { data, .. } => data.len(),
@@ -97,11 +99,11 @@ pub(crate) fn weight(content: &[Block]) -> usize {
 }
 
 /// Converts the tool servers that an editor configured.
-pub(crate) fn servers(servers: Vec<McpServer>) -> Result<Vec<ToolServer>, Error> {
+pub(crate) fn convert_servers(servers: Vec<McpServer>) -> Result<Vec<ToolServer>, Error> {
     let server = |server: McpServer| match server {
         McpServer::Stdio(stdio) => {
             let Some(command) = stdio.command.to_str().map(str::to_owned) else {
-                return Err(invalid("mcpServers.command", "valid UTF-8"));
+                return Err(invalid_params("mcpServers.command", "valid UTF-8"));
             };
             let env = stdio.env.into_iter().map(|pair| (pair.name, pair.value)).collect();
             let transport = ServerTransport::Stdio { command, args: stdio.args, env };
@@ -121,7 +123,7 @@ pub(crate) fn servers(servers: Vec<McpServer>) -> Result<Vec<ToolServer>, Error>
                 transport: ServerTransport::Sse { url: sse.url, headers },
             })
         }
-        _ => Err(invalid("mcpServers", "reached by stdio, http or sse")),
+        _ => Err(invalid_params("mcpServers", "reached by stdio, http or sse")),
     };
     servers.into_iter().map(server).collect()
 }
@@ -131,7 +133,7 @@ mod tests {
     use super::*;
 
     fn read(json: &str) -> Result<Vec<Block>, Error> {
-        blocks(serde_json::from_str(json).unwrap())
+        convert_prompt(serde_json::from_str(json).unwrap())
     }
 
     #[test]
@@ -162,12 +164,12 @@ mod tests {
 
     #[test]
     fn a_session_is_named_after_its_first_words() {
-        let named = |text: &str| title(&[Block::Text(text.to_owned())]);
+        let named = |text: &str| title_from(&[Block::Text(text.to_owned())]);
         assert_eq!(named("\n  Fix the build  \nplease").as_deref(), Some("Fix the build"));
         let long = named(&"word ".repeat(40)).unwrap();
         assert!(long.ends_with('…') && long.chars().count() <= TITLE_CHARS + 2, "{long}");
         assert_eq!(
-            title(&[Block::Image { media_type: "image/png".into(), data: "".into() }]),
+            title_from(&[Block::Image { media_type: "image/png".into(), data: "".into() }]),
             None
         );
     }

@@ -36,7 +36,7 @@ impl EditorFiles {
         is_offered.then_some(Self { connection, session, capabilities })
     }
 
-    /// The text of a file as the editor shows it; `None` if the editor cannot tell.
+    /// Reads the text of a file from the editor, unsaved changes included. `None` if the editor returned an error.
     pub async fn read(&self, path: &Path) -> Option<String> {
         if !self.capabilities.reads_files {
             return None;
@@ -51,7 +51,7 @@ impl EditorFiles {
         }
     }
 
-    /// Replaces the text of a file and has it saved. False if the editor does not write files.
+    /// Lets the editor replace the text of a file and save it. Returns false if the editor does not support that.
     ///
     /// # Errors
     /// The editor refused.

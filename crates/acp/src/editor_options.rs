@@ -117,16 +117,16 @@ pub struct SignIn {
 }
 
 /// Ids of the options in the protocol.
-const MODE: &str = "mode";
-const MODEL: &str = "model";
-const THOUGHT: &str = "thought_level";
+const MODE_OPTION: &str = "mode";
+const MODEL_OPTION: &str = "model";
+const THINKING_OPTION: &str = "thought_level";
 
 /// Id and permission mode of each standard mode, in display order.
 const MODES: [(&str, Mode); 3] =
     [("default", Mode::Approval), ("plan", Mode::Readonly), ("auto", Mode::Auto)];
 /// Ids of the two values without a level.
-const OFF: &str = "off";
-const DEFAULT: &str = "default";
+const LEVEL_OFF: &str = "off";
+const LEVEL_DEFAULT: &str = "default";
 /// Id and value of each thinking level, in display order.
 const LEVELS: [(&str, Thinking); 3] =
     [("low", Thinking::Low), ("medium", Thinking::Medium), ("high", Thinking::High)];
@@ -155,14 +155,14 @@ impl SettingsChange {
             Self::Mode(mode, own) => {
                 settings.permissions.mode = *mode;
                 for (key, value) in own {
-                    set(&mut settings, key, value.clone().map(Value::from));
+                    set_extra(&mut settings, key, value.clone().map(Value::from));
                 }
             }
             Self::Model(model) => settings.model.clone_from(model),
             Self::Thinking(depth, off) => {
                 settings.thinking = *depth;
                 if let Some((key, value)) = off {
-                    set(&mut settings, key, value.clone().map(Value::from));
+                    set_extra(&mut settings, key, value.clone().map(Value::from));
                 }
             }
             Self::Title(title) => settings.title = Some(title.clone()),
@@ -171,16 +171,16 @@ impl SettingsChange {
                 settings.labels.insert(CWD.to_owned(), cwd.clone());
                 if let Some((key, others)) = others {
                     let others = Some(others).filter(|others| !others.is_empty());
-                    set(&mut settings, key, others.cloned().map(Value::from));
+                    set_extra(&mut settings, key, others.cloned().map(Value::from));
                 }
             }
             Self::AllowTool(tool) => {
                 settings.permissions.deny.retain(|name| name != tool);
-                add(&mut settings.permissions.allow, tool);
+                add_tool(&mut settings.permissions.allow, tool);
             }
             Self::DenyTool(tool) => {
                 settings.permissions.allow.retain(|name| name != tool);
-                add(&mut settings.permissions.deny, tool);
+                add_tool(&mut settings.permissions.deny, tool);
             }
         }
         settings
@@ -188,14 +188,14 @@ impl SettingsChange {
 }
 
 /// Sets or removes one of a session's extra settings.
-fn set(settings: &mut Settings, key: &str, value: Option<Value>) {
+fn set_extra(settings: &mut Settings, key: &str, value: Option<Value>) {
     match value {
         Some(value) => settings.extra.insert(key.to_owned(), value),
         None => settings.extra.remove(key),
     };
 }
 
-fn add(list: &mut Vec<String>, tool: &str) {
+fn add_tool(list: &mut Vec<String>, tool: &str) {
     if !list.iter().any(|name| name == tool) {
         list.push(tool.to_owned());
     }
@@ -236,13 +236,13 @@ impl EditorOptions {
         now: &Settings,
     ) -> Option<SettingsChange> {
         match option {
-            MODE => self.mode(value),
-            MODEL => self
+            MODE_OPTION => self.mode(value),
+            MODEL_OPTION => self
                 .models_with(&now.model)
                 .into_iter()
                 .find(|choice| choice.id == value)
                 .map(|choice| SettingsChange::Model(choice.id)),
-            THOUGHT if self.thinking => self.thinking_change(value, now),
+            THINKING_OPTION if self.thinking => self.thinking_change(value, now),
             _ => None,
         }
     }
@@ -254,7 +254,7 @@ impl EditorOptions {
         }
         let level = LEVELS.iter().find(|(id, _)| *id == value).map(|(_, depth)| *depth);
         let off = self.thinking_off.clone();
-        let off = off.map(|(key, off)| (key, (value == OFF).then_some(off)));
+        let off = off.map(|(key, off)| (key, (value == LEVEL_OFF).then_some(off)));
         Some(SettingsChange::Thinking(level, off))
     }
 
@@ -262,19 +262,22 @@ impl EditorOptions {
     fn levels(&self, now: &Settings) -> impl Iterator<Item = &'static str> {
         let mut current = self.models.iter().filter(|choice| choice.id == now.model);
         let can_be_off = !current.any(|choice| choice.always_thinks);
-        let default = self.thinking_off.as_ref().map(|_| DEFAULT);
+        let default = self.thinking_off.as_ref().map(|_| LEVEL_DEFAULT);
         let levels = LEVELS.iter().map(|(id, _)| *id);
-        default.into_iter().chain(can_be_off.then_some(OFF)).chain(levels)
+        default.into_iter().chain(can_be_off.then_some(LEVEL_OFF)).chain(levels)
     }
 
     /// Id of the session's thinking level.
     fn level(&self, now: &Settings) -> &'static str {
         if let Some(level) = now.thinking {
-            return LEVELS.iter().find(|(_, depth)| *depth == level).map_or(DEFAULT, |(id, _)| *id);
+            return LEVELS
+                .iter()
+                .find(|(_, depth)| *depth == level)
+                .map_or(LEVEL_DEFAULT, |(id, _)| *id);
         }
-        let Some((key, off)) = &self.thinking_off else { return OFF };
+        let Some((key, off)) = &self.thinking_off else { return LEVEL_OFF };
         let is_off = now.extra.get(key).and_then(Value::as_str) == Some(off);
-        if is_off && self.levels(now).any(|id| id == OFF) { OFF } else { DEFAULT }
+        if is_off && self.levels(now).any(|id| id == LEVEL_OFF) { LEVEL_OFF } else { LEVEL_DEFAULT }
     }
 
     /// The offered models, plus the current one if it is no longer offered.
@@ -307,14 +310,14 @@ impl EditorOptions {
             .collect();
         let mut options = vec![
             SessionConfigOption::select(
-                MODE,
+                MODE_OPTION,
                 localize(lang, "editor-options-mode"),
                 self.mode_id(settings).to_owned(),
                 modes,
             )
             .category(SessionConfigOptionCategory::Mode),
             SessionConfigOption::select(
-                MODEL,
+                MODEL_OPTION,
                 localize(lang, "editor-options-model"),
                 settings.model.clone(),
                 models,
@@ -329,7 +332,7 @@ impl EditorOptions {
             let current = self.level(settings);
             options.push(
                 SessionConfigOption::select(
-                    THOUGHT,
+                    THINKING_OPTION,
                     localize(lang, "editor-options-thinking"),
                     current,
                     levels,
@@ -431,7 +434,7 @@ fn mode_words(mode: Mode, lang: Lang) -> (&'static str, &'static str) {
 
 fn level_name(id: &str, lang: Lang) -> &'static str {
     match id {
-        OFF => localize(lang, "editor-options-off"),
+        LEVEL_OFF => localize(lang, "editor-options-off"),
         "low" => localize(lang, "editor-options-low"),
         "medium" => localize(lang, "editor-options-medium"),
         "high" => localize(lang, "editor-options-high"),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::codes::json_rpc_code;
 
 /// Converts a fault to a JSON-RPC error; `data` carries kind, code, operation and advice.
-pub(crate) fn error(fault: &Fault, lang: Lang) -> Error {
+pub(crate) fn to_error(fault: &Fault, lang: Lang) -> Error {
     let rendered = render::render_for_editor(fault, lang);
     let mut data = json!({
         "kind": rendered.kind,
@@ -37,7 +37,7 @@ pub(crate) fn error(fault: &Fault, lang: Lang) -> Error {
 }
 
 /// An `INVALID_PARAMS` error that names the field and its expected value.
-pub(crate) fn invalid(field: &str, expected: &str) -> Error {
+pub(crate) fn invalid_params(field: &str, expected: &str) -> Error {
     Error::new(ErrorCode::INVALID_PARAMS, format!("`{field}` must be {expected}"))
         .data(json!({"field": field, "expected": expected}))
 }
@@ -47,5 +47,5 @@ pub(crate) fn unknown_session(session: &str, lang: Lang) -> Error {
     use budao_core::fault::{Kind, Operation};
     let shown: String = session.chars().take(80).collect();
     let fault = Fault::new(Kind::UnknownSession, Operation::TalkToEditor);
-    error(&fault.with(Fact::Session, shown), lang)
+    to_error(&fault.with(Fact::Session, shown), lang)
 }

@@ -29,7 +29,7 @@ use crate::{
 /// Id of the option that declines.
 const DECLINE: &str = "decline";
 /// How often a form is shown again after an answer that does not fit.
-const TRIES: u32 = 3;
+const TRIES_MAX: u32 = 3;
 
 /// A question of a server, and the values so far.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,7 +63,7 @@ impl InputQuestion {
     }
 
     /// The form of the server, with the same fields.
-    pub(crate) fn form(
+    pub(crate) fn form_request(
         &self,
         session: SessionId,
         request: &PermissionRequest,
@@ -92,13 +92,13 @@ impl InputQuestion {
         self.tries += 1;
         Ok(match self.asked.complete(Some(&content)) {
             Ok(values) => UserAnswer::Complete(values),
-            Err(_) if self.tries < TRIES => UserAnswer::Next,
+            Err(_) if self.tries < TRIES_MAX => UserAnswer::Next,
             Err(_) => UserAnswer::Declined("The user's answer does not fit the form."),
         })
     }
 
     /// The next field, or the address, as a request with numbered options.
-    pub(crate) fn numbered(
+    pub(crate) fn numbered_request(
         &self,
         session: SessionId,
         request: &PermissionRequest,
@@ -106,7 +106,7 @@ impl InputQuestion {
     ) -> RequestPermissionRequest {
         let mut call = request.call.clone();
         let title = headline(&self.asked, lang);
-        let choices = self.choices(lang);
+        let choices = self.next_options(lang);
         let mut text = title.clone();
         if let Some(field) = self.asked.fields.get(self.answered) {
             text.push_str(&format!("\n{}: {}", field.title, field.expected()));
@@ -138,7 +138,7 @@ impl InputQuestion {
             }) => selected.option_id.0.parse::<usize>().ok(),
             Ok(_) | Err(_) => None,
         };
-        let choice = chosen.and_then(|index| self.choices(lang).into_iter().nth(index));
+        let choice = chosen.and_then(|index| self.next_options(lang).into_iter().nth(index));
         let Some((_, value)) = choice else {
             return UserAnswer::Declined("The user declined to answer.");
         };
@@ -156,12 +156,12 @@ impl InputQuestion {
     }
 
     /// The options for the next field, each with its value; one without a value leaves the field out.
-    fn choices(&self, lang: Lang) -> Vec<(String, Option<Value>)> {
+    fn next_options(&self, lang: Lang) -> Vec<(String, Option<Value>)> {
         let Some(field) = self.asked.fields.get(self.answered) else {
             let id = if self.asked.url.is_some() { "input-opened" } else { "input-yes" };
             return vec![(localize(lang, id).to_owned(), None)];
         };
-        let mut choices = values(field);
+        let mut choices = field_options(field);
         if !field.required {
             choices.push((localize(lang, "input-leave-out").to_owned(), None));
         }
@@ -170,7 +170,7 @@ impl InputQuestion {
 }
 
 /// The values of a field that need no typing.
-fn values(field: &FormField) -> Vec<(String, Option<Value>)> {
+fn field_options(field: &FormField) -> Vec<(String, Option<Value>)> {
     match &field.kind {
         FieldKind::Boolean => {
             vec![("true".to_owned(), Some(json!(true))), ("false".to_owned(), Some(json!(false)))]
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn a_text_that_must_be_typed_cannot_be_answered_by_number() {
         let asked = question(&json!({ "name": { "type": "string" } }), &["name"]);
-        assert!(asked.choices(Lang::En).is_empty());
+        assert!(asked.next_options(Lang::En).is_empty());
     }
 
     #[test]

@@ -22,20 +22,20 @@ use tokio_util::{
     sync::{CancellationToken, PollSender},
 };
 
-/// High-water mark of queued updates, in bytes.
-const QUEUE_BYTES: usize = 256 * 1024;
+/// High-water mark of queued updates, in bytes. At this mark producers stop.
+const QUEUE_BYTES_HIGH: usize = 256 * 1024;
 /// Low-water mark: once the high mark was reached, producers wait until the queue falls below this.
 const QUEUE_BYTES_LOW: usize = 16 * 1024;
 /// Capacity of the queue between protocol crate and writer, and the largest number of lines per write.
-const LINES: usize = 64;
+const QUEUE_LINES: usize = 64;
 /// Prefix of every update's line.
-const UPDATE: &str = r#"{"jsonrpc":"2.0","method":"session/update""#;
+const UPDATE_PREFIX: &str = r#"{"jsonrpc":"2.0","method":"session/update""#;
 /// Bytes kept of a line that is too long.
-pub(crate) const HEAD: usize = 4 * 1024;
+pub(crate) const HEAD_BYTES: usize = 4 * 1024;
 /// Method of the request that replaces a line that is too long.
-pub(crate) const TOO_LONG: &str = "_budao/line_too_long";
+pub(crate) const LINE_TOO_LONG: &str = "_budao/line_too_long";
 
-/// Counts the updates that the editor has not read yet.
+/// Counts the queued updates that are not written to the editor yet.
 #[derive(Debug, Default)]
 pub(crate) struct OutputBacklog {
     waiting: Mutex<BacklogState>,
@@ -45,7 +45,7 @@ pub(crate) struct OutputBacklog {
 #[derive(Debug, Default)]
 struct BacklogState {
     /// Sizes of queued updates, oldest first.
-    weights: VecDeque<usize>,
+    sizes: VecDeque<usize>,
     bytes: usize,
     /// The high-water mark was reached and the low-water mark not yet.
     is_full: bool,
@@ -55,35 +55,35 @@ struct BacklogState {
 
 impl OutputBacklog {
     /// Counts an update of `weight` bytes as queued.
-    pub(crate) fn queued(&self, weight: usize) {
+    pub(crate) fn add_queued(&self, weight: usize) {
         let mut waiting = self.waiting.lock().expect("no code panics while holding this");
-        waiting.weights.push_back(weight);
+        waiting.sizes.push_back(weight);
         waiting.bytes += weight;
         waiting.peak_bytes = waiting.peak_bytes.max(waiting.bytes);
     }
 
     /// Removes written updates from the count.
-    fn wrote(&self, lines: &[String]) {
-        let updates = lines.iter().filter(|line| line.starts_with(UPDATE)).count();
+    fn remove_written(&self, lines: &[String]) {
+        let updates = lines.iter().filter(|line| line.starts_with(UPDATE_PREFIX)).count();
         let mut waiting = self.waiting.lock().expect("no code panics while holding this");
         for _ in 0..updates {
-            let weight = waiting.weights.pop_front().unwrap_or(0);
+            let weight = waiting.sizes.pop_front().unwrap_or(0);
             waiting.bytes -= weight;
         }
         drop(waiting);
         self.drained.notify_waiters();
     }
 
-    /// May more updates be queued?
+    /// Is the queue below its water mark, so that more updates may be queued?
     pub(crate) fn has_room(&self) -> bool {
         let mut waiting = self.waiting.lock().expect("no code panics while holding this");
-        let limit = if waiting.is_full { QUEUE_BYTES_LOW } else { QUEUE_BYTES };
+        let limit = if waiting.is_full { QUEUE_BYTES_LOW } else { QUEUE_BYTES_HIGH };
         waiting.is_full = waiting.bytes >= limit;
         !waiting.is_full
     }
 
     /// Waits until more updates may be queued.
-    pub(crate) async fn room(&self) {
+    pub(crate) async fn wait_for_room(&self) {
         loop {
             let drained = self.drained.notified();
             if self.has_room() {
@@ -99,15 +99,15 @@ impl OutputBacklog {
     }
 }
 
-/// Streams the incoming lines, and cancels `over` when they end.
-pub(crate) fn incoming(
+/// Streams the incoming lines, and cancels `input_ended` after the last one.
+pub(crate) fn incoming_lines(
     input: impl AsyncRead + Send + Unpin + 'static,
     max_bytes: usize,
-    over: CancellationToken,
+    input_ended: CancellationToken,
 ) -> impl Stream<Item = io::Result<String>> + Send + 'static {
     let lines = FramedRead::new(input, BoundedLineCodec::new(max_bytes));
-    // The guard cancels `over` however reading ends.
-    let guard = over.drop_guard();
+    // The guard cancels the token at the end of input, after an error and on a drop.
+    let guard = input_ended.drop_guard();
     lines
         .take_while(|line| std::future::ready(line.is_ok()))
         .chain(futures::stream::once(async move {
@@ -144,17 +144,17 @@ impl Decoder for BoundedLineCodec {
             bytes.advance(1);
             self.searched = 0;
             if let Some(head) = self.skipping.take() {
-                return Ok(Some(too_long(&head)));
+                return Ok(Some(replace_too_long(&head)));
             }
             if line.len() > self.max_bytes {
-                return Ok(Some(too_long(&head_of(&line))));
+                return Ok(Some(replace_too_long(&line_head(&line))));
             }
-            return Ok(Some(text(&line)));
+            return Ok(Some(line_text(&line)));
         }
         if self.skipping.is_some() {
             bytes.clear();
         } else if bytes.len() > self.max_bytes {
-            self.skipping = Some(head_of(bytes));
+            self.skipping = Some(line_head(bytes));
             bytes.clear();
         }
         self.searched = bytes.len();
@@ -169,35 +169,37 @@ impl Decoder for BoundedLineCodec {
             return Ok(None);
         }
         let line = bytes.split();
-        Ok(Some(text(&line)))
+        Ok(Some(line_text(&line)))
     }
 }
 
 /// Converts a line to text. A line that is not UTF-8 becomes text that is answered as malformed. The protocol
 /// crate echoes a malformed line completely, so a long one is cut.
-fn text(line: &[u8]) -> String {
+fn line_text(line: &[u8]) -> String {
     let text = std::str::from_utf8(line).unwrap_or("a line that is not UTF-8");
-    if text.len() > HEAD && serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
-        return head_of(line);
+    if text.len() > HEAD_BYTES && serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
+        return line_head(line);
     }
     text.trim_end_matches('\r').to_owned()
 }
 
-fn head_of(line: &[u8]) -> String {
-    String::from_utf8_lossy(&line[..line.len().min(HEAD)]).into_owned()
+fn line_head(line: &[u8]) -> String {
+    String::from_utf8_lossy(&line[..line.len().min(HEAD_BYTES)]).into_owned()
 }
 
 /// Replaces an over-long line: by a request with its id if the id is near the start, otherwise by text that
 /// is answered as malformed.
-fn too_long(head: &str) -> String {
-    match id_in(head) {
-        Some(id) => format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{TOO_LONG}","params":{{}}}}"#),
+fn replace_too_long(head: &str) -> String {
+    match find_id(head) {
+        Some(id) => {
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{LINE_TOO_LONG}","params":{{}}}}"#)
+        }
         None => "a line that is too long".to_owned(),
     }
 }
 
 /// Finds the `id` member of the top-level object in `head`, as JSON text.
-fn id_in(head: &str) -> Option<String> {
+fn find_id(head: &str) -> Option<String> {
     let (mut depth, mut rest) = (0_usize, head);
     loop {
         let at = rest.find(['{', '[', '}', ']', '"'])?;
@@ -207,7 +209,7 @@ fn id_in(head: &str) -> Option<String> {
             b'{' | b'[' => depth += 1,
             b'}' | b']' => depth = depth.checked_sub(1)?,
             _ => {
-                let end = end_of_string(rest)?;
+                let end = find_string_end(rest)?;
                 let (key, after) = (&rest[..end], rest[end + 1..].trim_start());
                 rest = &rest[end + 1..];
                 if depth == 1 && key == "id" && after.starts_with(':') {
@@ -222,7 +224,7 @@ fn id_in(head: &str) -> Option<String> {
     }
 }
 
-fn end_of_string(text: &str) -> Option<usize> {
+fn find_string_end(text: &str) -> Option<usize> {
     let mut escaped = false;
     text.bytes().position(|byte| {
         let ends = byte == b'"' && !escaped;
@@ -232,14 +234,14 @@ fn end_of_string(text: &str) -> Option<usize> {
 }
 
 /// Returns the sink for outgoing lines and the future that writes them. One write takes all queued lines.
-pub(crate) fn outgoing(
+pub(crate) fn open_output(
     mut output: impl AsyncWrite + Send + Unpin + 'static,
     backlog: Arc<OutputBacklog>,
 ) -> (impl Sink<String, Error = io::Error> + Send + 'static, impl Future<Output = ()> + Send) {
-    let (sender, mut lines) = mpsc::channel::<String>(LINES);
+    let (sender, mut lines) = mpsc::channel::<String>(QUEUE_LINES);
     let writing = async move {
-        let (mut batch, mut bytes) = (Vec::with_capacity(LINES), Vec::new());
-        while lines.recv_many(&mut batch, LINES).await > 0 {
+        let (mut batch, mut bytes) = (Vec::with_capacity(QUEUE_LINES), Vec::new());
+        while lines.recv_many(&mut batch, QUEUE_LINES).await > 0 {
             bytes.clear();
             for line in &batch {
                 bytes.extend_from_slice(line.as_bytes());
@@ -253,9 +255,9 @@ pub(crate) fn outgoing(
                 tracing::warn!(%error, "writing to editor failed");
                 return;
             }
-            backlog.wrote(&batch);
+            backlog.remove_written(&batch);
             batch.clear();
-            bytes.shrink_to(QUEUE_BYTES);
+            bytes.shrink_to(QUEUE_BYTES_HIGH);
         }
     };
     let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
@@ -268,9 +270,12 @@ mod tests {
 
     async fn lines(input: &[u8], max_bytes: usize) -> Vec<String> {
         let input = io::Cursor::new(input.to_vec());
-        let over = CancellationToken::new();
-        let lines = incoming(input, max_bytes, over.clone()).map(Result::unwrap).collect().await;
-        assert!(over.is_cancelled());
+        let input_ended = CancellationToken::new();
+        let lines = incoming_lines(input, max_bytes, input_ended.clone())
+            .map(Result::unwrap)
+            .collect()
+            .await;
+        assert!(input_ended.is_cancelled());
         lines
     }
 
@@ -283,15 +288,16 @@ mod tests {
             (format!(r#"{{"params":{{"id":1}},"id":9,"m":"{long}"}}"#), "9"),
         ] {
             let read = lines(format!("{request}\n{{}}\n").as_bytes(), 64).await;
-            let answered =
-                format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{TOO_LONG}","params":{{}}}}"#);
+            let answered = format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"method":"{LINE_TOO_LONG}","params":{{}}}}"#
+            );
             assert_eq!(read, [answered, "{}".to_owned()]);
         }
     }
 
     #[tokio::test]
     async fn without_an_id_in_front_a_long_line_is_malformed() {
-        let long = "x".repeat(HEAD * 3);
+        let long = "x".repeat(HEAD_BYTES * 3);
         let request = format!(r#"{{"params":"{long}","id":7}}"#);
         for line in [request, long, "[".repeat(500)] {
             let read = lines(format!("{line}\n{{}}\n").as_bytes(), 64).await;
@@ -301,9 +307,10 @@ mod tests {
 
     #[tokio::test]
     async fn of_a_long_line_that_is_no_json_only_the_beginning_is_taken() {
-        let (long, whole) = ("x".repeat(HEAD * 3), format!("\"{}\"", "x".repeat(HEAD * 3)));
-        let read = lines(format!("{{{long}\n{whole}\n").as_bytes(), HEAD * 8).await;
-        assert_eq!((read[0].len(), read[1].len()), (HEAD, whole.len()));
+        let (long, whole) =
+            ("x".repeat(HEAD_BYTES * 3), format!("\"{}\"", "x".repeat(HEAD_BYTES * 3)));
+        let read = lines(format!("{{{long}\n{whole}\n").as_bytes(), HEAD_BYTES * 8).await;
+        assert_eq!((read[0].len(), read[1].len()), (HEAD_BYTES, whole.len()));
         assert!(serde_json::from_str::<serde_json::Value>(&read[0]).is_err(), "still no JSON");
     }
 

@@ -13,51 +13,54 @@ use budao_journal::{Filter, PageLimits, Reader, SessionSummary};
 use crate::{
     bridge::Bridge,
     editor_options::CWD,
-    faults::{self, invalid},
+    faults::{self, invalid_params},
 };
 
 /// Sessions per page.
-const PAGE: usize = 50;
+const PAGE_SESSIONS: usize = 50;
 
 /// Returns one page of the list.
-pub(crate) async fn page(
+pub(crate) async fn read_page(
     bridge: &Bridge,
     request: ListSessionsRequest,
 ) -> Result<ListSessionsResponse, Error> {
     let cwd = request.cwd.map(|cwd| cwd.to_str().map(str::to_owned));
     let cwd = match cwd {
-        Some(None) => return Err(invalid("cwd", "valid UTF-8")),
+        Some(None) => return Err(invalid_params("cwd", "valid UTF-8")),
         Some(Some(cwd)) if !std::path::Path::new(&cwd).is_absolute() => {
-            return Err(invalid("cwd", "an absolute path"));
+            return Err(invalid_params("cwd", "an absolute path"));
         }
         other => other.flatten(),
     };
-    let after = match request.cursor.as_deref().map(position) {
-        Some(None) => return Err(invalid("cursor", "one that came with a list")),
+    let after = match request.cursor.as_deref().map(parse_cursor) {
+        Some(None) => return Err(invalid_params("cursor", "one that came with a list")),
         other => other.flatten(),
     };
-    let filter =
-        Filter { label: Some((CWD.to_owned(), cwd)), after, limit: PAGE, ..Filter::default() };
+    let filter = Filter {
+        label: Some((CWD.to_owned(), cwd)),
+        after,
+        limit: PAGE_SESSIONS,
+        ..Filter::default()
+    };
     let found = bridge
         .journal
         .sessions(filter)
         .await
-        .map_err(|fault| faults::error(&fault, bridge.lang))?;
-    let next = found.last().filter(|_| found.len() == PAGE).map(cursor);
+        .map_err(|fault| faults::to_error(&fault, bridge.lang))?;
+    let next = found.last().filter(|_| found.len() == PAGE_SESSIONS).map(encode_cursor);
     // Sessions of other engines are left out, because loading them is refused, and so are the sessions of sub-tasks.
     // A short or empty page may not be the last.
     let mut listed = Vec::new();
     for summary in found {
         let is_ours = engine_of(&summary.labels) == bridge.editor_options.engine;
         if is_ours && !is_child(&*bridge.journal, summary.session).await {
-            listed.push(info(summary));
+            listed.push(session_info(summary));
         }
     }
     Ok(ListSessionsResponse::new(listed).next_cursor(next))
 }
 
-/// Did another session open this one for a task of its own? Such a session has no user. A session whose origin
-/// cannot be read is listed.
+/// Is the session a child of another one, opened for a task and without a user? `false` if its origin cannot be read.
 async fn is_child(journal: &dyn Reader, session: SessionId) -> bool {
     let one = PageLimits { records: 1, ..PageLimits::default() };
     let Ok(page) = journal.read(session, 0, one).await else { return false };
@@ -69,18 +72,18 @@ async fn is_child(journal: &dyn Reader, session: SessionId) -> bool {
     )
 }
 
-fn info(summary: SessionSummary) -> SessionInfo {
+fn session_info(summary: SessionSummary) -> SessionInfo {
     let cwd = summary.labels.get(CWD).cloned().unwrap_or_default();
     SessionInfo::new(summary.session.to_string(), cwd)
         .title(summary.title)
         .updated_at(summary.updated_at.to_string())
 }
 
-fn cursor(last: &SessionSummary) -> String {
+fn encode_cursor(last: &SessionSummary) -> String {
     format!("{}.{}", last.updated_at.as_micros(), last.session)
 }
 
-fn position(cursor: &str) -> Option<(Timestamp, SessionId)> {
+fn parse_cursor(cursor: &str) -> Option<(Timestamp, SessionId)> {
     let (at, session) = cursor.split_once('.')?;
     Some((Timestamp::from_micros(at.parse().ok()?), session.parse().ok()?))
 }

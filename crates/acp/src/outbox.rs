@@ -20,7 +20,7 @@ use agent_client_protocol::{
 use crate::lines::OutputBacklog;
 
 /// Upper bound of a joined update's text, in bytes.
-const JOIN_BYTES: usize = 64 * 1024;
+const JOINED_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Outbox {
@@ -83,16 +83,16 @@ impl Outbox {
     /// Sends the update that is held back.
     pub(crate) fn flush(&mut self) {
         let Some(update) = self.joined_update.take() else { return };
-        let weight = weigh(&update);
+        let weight = estimate_bytes(&update);
         self.updates += 1;
-        self.backlog.queued(weight);
+        self.backlog.add_queued(weight);
         let notification = SessionNotification::new(self.session.clone(), update);
         if let Err(error) = self.connection.send_notification(notification) {
             tracing::debug!(%error, "notification dropped: editor disconnected");
         }
     }
 
-    /// Does the outbox wait for room, to send its held update or to accept more?
+    /// Must the outbox wait for room before it sends its held update or accepts another?
     pub(crate) fn needs_room(&self) -> bool {
         let holds = self.joined_update.is_some() && !self.is_replaying;
         holds || !self.can_accept()
@@ -103,14 +103,14 @@ impl Outbox {
         match &self.joined_update {
             None => true,
             Some(joined_update) => {
-                can_grow(joined_update) || (self.is_replaying && self.backlog.has_room())
+                is_joinable(joined_update) || (self.is_replaying && self.backlog.has_room())
             }
         }
     }
 
     /// Waits until the editor has read enough.
-    pub(crate) async fn room(&self) {
-        self.backlog.room().await;
+    pub(crate) async fn wait_for_room(&self) {
+        self.backlog.wait_for_room().await;
     }
 }
 
@@ -153,7 +153,7 @@ fn join_text(
     }
     match (&mut joined_update.content, &next.content) {
         (ContentBlock::Text(joined_update), ContentBlock::Text(more))
-            if joined_update.text.len() + more.text.len() <= JOIN_BYTES =>
+            if joined_update.text.len() + more.text.len() <= JOINED_BYTES_MAX =>
         {
             joined_update.text.push_str(&more.text);
             Ok(())
@@ -186,27 +186,27 @@ fn join_fields(joined_update: &mut ToolCallUpdateFields, next: ToolCallUpdateFie
 }
 
 /// Can another update be joined to this one?
-fn can_grow(update: &SessionUpdate) -> bool {
+fn is_joinable(update: &SessionUpdate) -> bool {
     match update {
         SessionUpdate::AgentMessageChunk(chunk) | SessionUpdate::AgentThoughtChunk(chunk) => {
-            matches!(&chunk.content, ContentBlock::Text(text) if text.text.len() < JOIN_BYTES)
+            matches!(&chunk.content, ContentBlock::Text(text) if text.text.len() < JOINED_BYTES_MAX)
         }
         _ => false,
     }
 }
 
 /// Estimates the length of the update's line, in bytes.
-fn weigh(update: &SessionUpdate) -> usize {
-    const AROUND: usize = 200;
+fn estimate_bytes(update: &SessionUpdate) -> usize {
+    const ENVELOPE_BYTES: usize = 200;
     match update {
         SessionUpdate::AgentMessageChunk(chunk)
         | SessionUpdate::AgentThoughtChunk(chunk)
         | SessionUpdate::UserMessageChunk(chunk) => match &chunk.content {
-            ContentBlock::Text(text) => AROUND + text.text.len(),
-            ContentBlock::Image(image) => AROUND + image.data.len(),
-            _ => AROUND,
+            ContentBlock::Text(text) => ENVELOPE_BYTES + text.text.len(),
+            ContentBlock::Image(image) => ENVELOPE_BYTES + image.data.len(),
+            _ => ENVELOPE_BYTES,
         },
-        other => AROUND + serde_json::to_vec(other).map_or(0, |bytes| bytes.len()),
+        other => ENVELOPE_BYTES + serde_json::to_vec(other).map_or(0, |bytes| bytes.len()),
     }
 }
 
@@ -227,7 +227,7 @@ mod tests {
         assert!(join(&mut joined_update, chunk("a", "two")).is_ok());
         assert_eq!(joined_update, chunk("a", "one two"));
         assert!(join(&mut joined_update, chunk("b", "three")).is_err());
-        assert!(join(&mut joined_update, chunk("a", &"x".repeat(JOIN_BYTES))).is_err());
+        assert!(join(&mut joined_update, chunk("a", &"x".repeat(JOINED_BYTES_MAX))).is_err());
     }
 
     #[test]

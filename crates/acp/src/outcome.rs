@@ -21,7 +21,7 @@ pub(crate) struct EndedTurn<'a> {
     pub(crate) trace: Trace,
     pub(crate) stop: StopReason,
     pub(crate) fault: Option<&'a Fault>,
-    /// True if the editor asked to cancel the turn.
+    /// True if the editor requested a cancel of this turn.
     pub(crate) cancelled: bool,
 }
 
@@ -42,12 +42,12 @@ pub(crate) fn prompt_answer(
     lang: Lang,
 ) -> PromptAnswer {
     if ended.cancelled {
-        return stopped(ended, Stop::Cancelled, None);
+        return answer_with_stop(ended, Stop::Cancelled, None);
     }
     let outcome = ended.fault.map(|fault| fault.row().editor);
     match (ended.stop, outcome) {
         (StopReason::Cancelled, _) | (StopReason::Failed, Some(EditorOutcome::Cancelled)) => {
-            let mut cancelled = stopped(ended, Stop::Cancelled, None);
+            let mut cancelled = answer_with_stop(ended, Stop::Cancelled, None);
             if let Ok(response) = &mut cancelled.answer
                 && let Some(meta) = &mut response.meta
             {
@@ -58,21 +58,21 @@ pub(crate) fn prompt_answer(
         (StopReason::Refusal, _) | (StopReason::Failed, Some(EditorOutcome::Refusal)) => {
             let text = ended.fault.map(|fault| text::user_text(fault, lang));
             let general = localize(lang, "outcome-the-model-declined-to-answer");
-            stopped(ended, Stop::Refusal, Some(text.unwrap_or_else(|| general.to_owned())))
+            answer_with_stop(ended, Stop::Refusal, Some(text.unwrap_or_else(|| general.to_owned())))
         }
         (StopReason::MaxTokens, _) | (StopReason::Failed, Some(EditorOutcome::MaxTokens)) => {
-            stopped(ended, Stop::MaxTokens, None)
+            answer_with_stop(ended, Stop::MaxTokens, None)
         }
         (StopReason::MaxTurnRequests, _)
         | (StopReason::Failed, Some(EditorOutcome::MaxTurnRequests)) => {
-            stopped(ended, Stop::MaxTurnRequests, None)
+            answer_with_stop(ended, Stop::MaxTurnRequests, None)
         }
-        (StopReason::EndTurn, None) => stopped(ended, Stop::EndTurn, None),
-        (StopReason::EndTurn | StopReason::Failed, _) => failed(ended, error_mode, lang),
+        (StopReason::EndTurn, None) => answer_with_stop(ended, Stop::EndTurn, None),
+        (StopReason::EndTurn | StopReason::Failed, _) => answer_with_fault(ended, error_mode, lang),
     }
 }
 
-fn stopped(ended: &EndedTurn<'_>, stop: Stop, preface: Option<String>) -> PromptAnswer {
+fn answer_with_stop(ended: &EndedTurn<'_>, stop: Stop, preface: Option<String>) -> PromptAnswer {
     let mut meta = serde_json::Map::new();
     meta.insert("turn".to_owned(), ended.turn.into());
     if ended.trace.is_some() {
@@ -87,19 +87,23 @@ fn stopped(ended: &EndedTurn<'_>, stop: Stop, preface: Option<String>) -> Prompt
     }
 }
 
-fn failed(ended: &EndedTurn<'_>, error_mode: ExecutionError, lang: Lang) -> PromptAnswer {
+fn answer_with_fault(
+    ended: &EndedTurn<'_>,
+    error_mode: ExecutionError,
+    lang: Lang,
+) -> PromptAnswer {
     use budao_core::fault::{Kind, Operation};
     let unnamed =
         || Fault::new(Kind::Bug, Operation::RunTurn).with_cause("a turn failed without a fault");
     let fault = ended.fault.cloned().unwrap_or_else(unnamed).with_trace(ended.trace);
-    let mut error = faults::error(&fault, lang);
+    let mut error = faults::to_error(&fault, lang);
     let log_label = fault.row().code.to_owned();
     // `AUTH_REQUIRED` always stays an error, because the editor needs it to offer sign-in.
     if error_mode == ExecutionError::Refusal
         && error.code != agent_client_protocol::ErrorCode::AUTH_REQUIRED
     {
         let preface = Some(text::user_text(&fault, lang));
-        return PromptAnswer { log_label, ..stopped(ended, Stop::Refusal, preface) };
+        return PromptAnswer { log_label, ..answer_with_stop(ended, Stop::Refusal, preface) };
     }
     if let Some(data) = error.data.as_mut() {
         data["turn"] = json!(ended.turn);

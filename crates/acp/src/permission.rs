@@ -24,7 +24,7 @@ const REJECT: &str = "reject";
 const REJECT_ALWAYS: &str = "reject_always";
 
 /// Builds the protocol's request for a question.
-pub(crate) fn request(
+pub(crate) fn build_request(
     session: SessionId,
     question: &PermissionRequest,
     lang: Lang,
@@ -66,8 +66,8 @@ pub(crate) struct PermissionAnswer {
     pub(crate) note: Option<&'static str>,
 }
 
-/// Reads the answer. Anything other than a clear approval is a denial.
-pub(crate) fn read(
+/// Reads the answer. Every response except an allowing option is a denial.
+pub(crate) fn read_answer(
     answer: &Result<RequestPermissionResponse, Error>,
     tool: &str,
 ) -> PermissionAnswer {
@@ -105,7 +105,7 @@ mod tests {
         let selected = |id: &str| {
             let chosen = SelectedPermissionOutcome::new(id.to_owned());
             let outcome = RequestPermissionOutcome::Selected(chosen);
-            read(&Ok(RequestPermissionResponse::new(outcome)), "bash_run")
+            read_answer(&Ok(RequestPermissionResponse::new(outcome)), "bash_run")
         };
         assert_eq!(selected(ALLOW).decision, Decision::Allow);
         assert_eq!(selected(ALLOW).rule, None);
@@ -115,7 +115,7 @@ mod tests {
             assert_eq!(selected(no).decision, Decision::Deny, "{no}");
         }
         let cancelled = RequestPermissionResponse::new(RequestPermissionOutcome::Cancelled);
-        assert_eq!(read(&Ok(cancelled), "x").decision, Decision::Deny);
-        assert_eq!(read(&Err(Error::internal_error()), "x").decision, Decision::Deny);
+        assert_eq!(read_answer(&Ok(cancelled), "x").decision, Decision::Deny);
+        assert_eq!(read_answer(&Err(Error::internal_error()), "x").decision, Decision::Deny);
     }
 }

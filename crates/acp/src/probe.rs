@@ -8,11 +8,11 @@ use tokio_util::codec::Decoder as _;
 
 use crate::{
     content,
-    lines::{BoundedLineCodec, HEAD},
+    lines::{BoundedLineCodec, HEAD_BYTES},
 };
 
 /// Upper bound of a line in bytes; larger than the kept part of an over-long line.
-const MOST: usize = HEAD * 2;
+const LINE_BYTES_MAX: usize = HEAD_BYTES * 2;
 
 /// Splits bytes into lines, in chunks of several sizes, and parses each as a prompt and as a list of tool servers.
 ///
@@ -24,7 +24,11 @@ pub fn lines(bytes: &[u8]) {
         assert_eq!(split(bytes, size), whole, "in pieces of {size}");
     }
     for line in &whole {
-        assert!(line.len() <= MOST && !line.contains('\n'), "a line of {} bytes", line.len());
+        assert!(
+            line.len() <= LINE_BYTES_MAX && !line.contains('\n'),
+            "a line of {} bytes",
+            line.len()
+        );
         if let Ok(value) = serde_json::from_str::<Value>(line) {
             request(&value["params"]);
         }
@@ -32,14 +36,14 @@ pub fn lines(bytes: &[u8]) {
 }
 
 fn split(bytes: &[u8], size: usize) -> Vec<String> {
-    let mut lines = BoundedLineCodec::new(MOST);
+    let mut lines = BoundedLineCodec::new(LINE_BYTES_MAX);
     let (mut waiting, mut all) = (BytesMut::new(), Vec::new());
     for piece in bytes.chunks(size.min(bytes.len().max(1))) {
         waiting.extend_from_slice(piece);
         while let Ok(Some(line)) = lines.decode(&mut waiting) {
             all.push(line);
         }
-        assert!(waiting.len() <= MOST, "what waits is bounded");
+        assert!(waiting.len() <= LINE_BYTES_MAX, "what waits is bounded");
     }
     while let Ok(Some(line)) = lines.decode_eof(&mut waiting) {
         all.push(line);
@@ -50,15 +54,17 @@ fn split(bytes: &[u8], size: usize) -> Vec<String> {
 /// Parses the parameters of a prompt or a new session.
 fn request(params: &Value) {
     if let Ok(prompt) = serde_json::from_value::<Vec<ContentBlock>>(params["prompt"].clone())
-        && let Ok(blocks) = content::blocks(prompt)
+        && let Ok(blocks) = content::convert_prompt(prompt)
     {
         assert!(!blocks.is_empty(), "a prompt that was taken says something");
-        let title = content::title(&blocks).unwrap_or_default();
+        let title = content::title_from(&blocks).unwrap_or_default();
         assert!(title.chars().count() <= 62 && !title.contains('\n'), "a title is short: {title}");
-        content::weight(&blocks);
+        content::count_bytes(&blocks);
     }
     if let Ok(servers) = serde_json::from_value::<Vec<McpServer>>(params["mcpServers"].clone()) {
         let count = servers.len();
-        assert!(content::servers(servers).is_ok_and(|read| read.len() == count) || count > 0);
+        assert!(
+            content::convert_servers(servers).is_ok_and(|read| read.len() == count) || count > 0
+        );
     }
 }

@@ -1,7 +1,7 @@
-//! Projection: what the editor shows of a session's records.
+//! Projection: turns a session's records into updates for the editor.
 //!
-//! A pure function of the records so far, for a running turn and for the replay of a history. Only live parts
-//! differ: notices, and prompts of this editor, which are not echoed.
+//! A pure function of the records so far, for a running turn and for the replay of a history. Two things differ while
+//! live: notices are sent, and prompts of this editor are not echoed.
 
 mod call;
 mod message_ids;
@@ -57,7 +57,7 @@ pub(crate) enum EditorAction {
     Update(SessionUpdate),
     /// Ask the user for permission.
     AskPermission(Box<PermissionRequest>),
-    /// Withdraw a question that is no longer open.
+    /// Withdraw a question that was answered elsewhere or has ended.
     WithdrawQuestion(QuestionId),
 }
 
@@ -94,12 +94,12 @@ pub(crate) struct Projector {
     lang: Lang,
     editor_capabilities: EditorCapabilities,
     /// False while the history is replayed.
-    live: bool,
+    is_live: bool,
     pub(crate) settings: Settings,
     /// Messages that the editor sent on this connection, and therefore shows by itself.
     own_messages: BTreeSet<CommandId>,
     /// Messages whose turn has not started.
-    waiting: BTreeMap<CommandId, Vec<Block>>,
+    queued_messages: BTreeMap<CommandId, Vec<Block>>,
     /// The running turn.
     pub(crate) turn: Option<TurnNumber>,
     text: TextDeduplicator,
@@ -138,10 +138,10 @@ impl Projector {
             editor_options,
             lang,
             editor_capabilities,
-            live: false,
+            is_live: false,
             settings: Settings::default(),
             own_messages: BTreeSet::new(),
-            waiting: BTreeMap::new(),
+            queued_messages: BTreeMap::new(),
             turn: None,
             text: TextDeduplicator::default(),
             thought: TextDeduplicator::default(),
@@ -159,7 +159,7 @@ impl Projector {
 
     /// Ends the replay: the following records are live.
     pub(crate) fn go_live(&mut self) {
-        self.live = true;
+        self.is_live = true;
     }
 
     /// Notes that the editor itself sent this message.
@@ -173,23 +173,23 @@ impl Projector {
         let Some(activity) = Activity::of(&record.event) else { return actions };
         match activity {
             Activity::SessionOpened { settings, .. } => self.settings = settings.clone(),
-            Activity::SettingsChanged { settings } => self.settings_changed(settings, &mut actions),
+            Activity::SettingsChanged { settings } => self.apply_settings(settings, &mut actions),
             Activity::SessionResumed { .. } => {
                 let title = localize(self.lang, "project-the-session-was-resumed");
                 self.notify(NoticeSeverity::Info, title.to_owned(), record.seq, &mut actions);
             }
             Activity::MessageAccepted { command, content } => {
-                self.message_accepted(command, content, record.seq, &mut actions);
+                self.show_user_message(command, content, record.seq, &mut actions);
             }
-            Activity::TurnStarted { message } => self.turn_started(message, record, &mut actions),
+            Activity::TurnStarted { message } => self.start_turn(message, record, &mut actions),
             Activity::TurnEnded { fault, .. } => {
-                self.turn_ended(&mut actions);
-                if let Some(fault) = fault.filter(|_| !self.live) {
+                self.end_turn(&mut actions);
+                if let Some(fault) = fault.filter(|_| !self.is_live) {
                     let text = text::user_text(fault, self.lang);
-                    actions.push(self.side_note(&text, record.seq));
+                    actions.push(self.thinking_line(&text, record.seq));
                 }
             }
-            Activity::Compacted { summary, .. } => self.compacted(summary, record, &mut actions),
+            Activity::Compacted { summary, .. } => self.show_summary(summary, record, &mut actions),
             Activity::RetryScheduled { kind, next_attempt, max_attempts, wait_ms, .. } => {
                 self.counts.retries += 1;
                 let what = text::of_kind(kind, "title", self.lang);
@@ -205,13 +205,13 @@ impl Projector {
                 let title = text::model_changed(reason, from, to, self.lang);
                 self.notify(NoticeSeverity::Warning, title, record.seq, &mut actions);
             }
-            _ => self.project_model_and_tools(activity, record, &mut actions),
+            _ => self.project_turn(activity, record, &mut actions),
         }
         actions
     }
 
     /// Projects the facts of the model, the tools and a pipeline.
-    fn project_model_and_tools(
+    fn project_turn(
         &mut self,
         activity: Activity<'_>,
         record: &Record,
@@ -233,9 +233,9 @@ impl Projector {
             }
             Activity::Answered { step, content, usage, .. } => {
                 self.message.step(record.turn, step);
-                self.answered(content, usage, actions);
+                self.end_answer(content, usage, actions);
             }
-            Activity::QuestionAsked(asked) => self.on_question(asked, actions),
+            Activity::QuestionAsked(asked) => self.ask_permission(asked, actions),
             Activity::QuestionClosed { question, call, .. } => {
                 if let Some(open) = self.calls.get_mut(call) {
                     open.question = None;
@@ -243,17 +243,17 @@ impl Projector {
                 actions.push(EditorAction::WithdrawQuestion(question.clone()));
             }
             Activity::CallStarted { call, tool, arguments, .. } => {
-                self.call(call, tool, arguments, ToolCallStatus::InProgress, actions);
+                self.show_call(call, tool, arguments, ToolCallStatus::InProgress, actions);
             }
-            Activity::CallOutput { call, text } => self.output(call, text, actions),
+            Activity::CallOutput { call, text } => self.show_output(call, text, actions),
             Activity::CallEnded { call, tool, outcome, .. } => {
-                self.call_ended(call, tool, outcome, actions);
+                self.show_call_end(call, tool, outcome, actions);
             }
             Activity::TodosChanged { todos } => {
-                actions.push(EditorAction::Update(SessionUpdate::Plan(tasks::of_todos(todos))));
+                actions.push(EditorAction::Update(SessionUpdate::Plan(tasks::from_todos(todos))));
             }
             Activity::Annotated { topic, data } => {
-                self.annotation(topic, data, record.seq, actions);
+                self.annotate(topic, data, record.seq, actions);
             }
             Activity::StageEnded {
                 stage: Stage::Aggregation,
@@ -271,7 +271,7 @@ impl Projector {
         }
     }
 
-    fn message_accepted(
+    fn show_user_message(
         &mut self,
         command: &CommandId,
         content: MessageContent<'_>,
@@ -288,11 +288,11 @@ impl Projector {
                 return self.notify(NoticeSeverity::Info, title.to_owned(), seq, actions);
             }
         };
-        self.waiting.insert(command.clone(), content);
+        self.queued_messages.insert(command.clone(), content);
     }
 
     /// Projects an engine's annotation by the last part of its topic: `commands`, or `background_text` for text outside a turn.
-    fn annotation(&mut self, topic: &str, data: &Value, seq: Seq, actions: &mut Vec<EditorAction>) {
+    fn annotate(&mut self, topic: &str, data: &Value, seq: Seq, actions: &mut Vec<EditorAction>) {
         match topic.rsplit('.').next() {
             Some("commands") => {
                 let commands = data["commands"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -302,14 +302,14 @@ impl Projector {
             }
             Some("background_text") => {
                 if let Some(text) = data["text"].as_str() {
-                    actions.push(self.side_note(text, seq));
+                    actions.push(self.thinking_line(text, seq));
                 }
             }
             _ => {}
         }
     }
 
-    fn settings_changed(&mut self, settings: &Settings, actions: &mut Vec<EditorAction>) {
+    fn apply_settings(&mut self, settings: &Settings, actions: &mut Vec<EditorAction>) {
         let before = std::mem::replace(&mut self.settings, settings.clone());
         if before.title != settings.title {
             let title = settings.title.clone().unwrap_or_default();
@@ -328,7 +328,7 @@ impl Projector {
         }
     }
 
-    fn turn_started(
+    fn start_turn(
         &mut self,
         message: &CommandId,
         record: &Record,
@@ -337,8 +337,8 @@ impl Projector {
         self.turn = Some(record.turn);
         self.message.step(record.turn, 0);
         self.counts = TurnCounts::default();
-        let content = self.waiting.remove(message);
-        if self.own_messages.remove(message) && self.live {
+        let content = self.queued_messages.remove(message);
+        if self.own_messages.remove(message) && self.is_live {
             return;
         }
         let id = MessageId::new(format!("{}.user", record.turn));
@@ -356,18 +356,18 @@ impl Projector {
     }
 
     /// Ends the turn: closes all calls and questions that the records left open.
-    fn turn_ended(&mut self, actions: &mut Vec<EditorAction>) {
+    fn end_turn(&mut self, actions: &mut Vec<EditorAction>) {
         self.turn = None;
         self.text = TextDeduplicator::default();
         self.thought = TextDeduplicator::default();
         for (call, open) in std::mem::take(&mut self.calls) {
             actions.extend(open.question.map(EditorAction::WithdrawQuestion));
             let fields = ToolCallUpdateFields::new().status(ToolCallStatus::Failed);
-            actions.push(update(&call, fields));
+            actions.push(call_update(&call, fields));
         }
     }
 
-    fn answered(&mut self, content: &[Block], usage: Usage, actions: &mut Vec<EditorAction>) {
+    fn end_answer(&mut self, content: &[Block], usage: Usage, actions: &mut Vec<EditorAction>) {
         let thought: String = content
             .iter()
             .filter_map(|block| match block {
@@ -382,7 +382,8 @@ impl Projector {
         for block in content {
             if let Block::ToolUse(written) = block {
                 let arguments = serde_json::from_str(&written.arguments).unwrap_or(Value::Null);
-                self.call(&written.id, &written.name, &arguments, ToolCallStatus::Pending, actions);
+                let status = ToolCallStatus::Pending;
+                self.show_call(&written.id, &written.name, &arguments, status, actions);
             }
         }
         let used = usage.input_tokens.saturating_add(usage.output_tokens);
@@ -399,7 +400,7 @@ impl Projector {
             TextChange::Append(text) => text,
             TextChange::Replace(text) => {
                 self.message.next_part();
-                self.answer_restarted(actions);
+                self.show_restart(actions);
                 text
             }
         };
@@ -421,10 +422,10 @@ impl Projector {
         actions.push(EditorAction::Update(SessionUpdate::AgentThoughtChunk(chunk)));
     }
 
-    /// Shows that the text so far is void and another attempt follows.
-    fn answer_restarted(&mut self, actions: &mut Vec<EditorAction>) {
+    /// Tells the user that the text so far is void and another attempt follows.
+    fn show_restart(&mut self, actions: &mut Vec<EditorAction>) {
         let title = localize(self.lang, "project-the-answer-was-interrupted-and-starts");
-        if self.editor_capabilities.notices && self.live {
+        if self.editor_capabilities.notices && self.is_live {
             let notice = Notice::new(NoticeSeverity::Warning, title);
             actions.push(EditorAction::Update(SessionUpdate::Notice(notice)));
         } else {
@@ -435,7 +436,7 @@ impl Projector {
     }
 
     /// Shows a new call, or updates a shown one.
-    fn call(
+    fn show_call(
         &mut self,
         call: &CallId,
         tool: &str,
@@ -465,15 +466,15 @@ impl Projector {
         let fields = ToolCallUpdateFields::new().status(status).title(title).raw_input(input);
         let fields = if content.is_empty() { fields } else { fields.content(content) };
         let fields = if locations.is_empty() { fields } else { fields.locations(locations) };
-        actions.push(update(call, fields));
+        actions.push(call_update(call, fields));
     }
 
-    fn on_question(&mut self, asked: QuestionDetails<'_>, actions: &mut Vec<EditorAction>) {
+    fn ask_permission(&mut self, asked: QuestionDetails<'_>, actions: &mut Vec<EditorAction>) {
         if asked.purpose == QuestionPurpose::Elicitation {
-            return self.on_elicitation(asked, actions);
+            return self.ask_input(asked, actions);
         }
         let QuestionDetails { question, call, tool, arguments, digest, reason, .. } = asked;
-        self.call(call, tool, arguments, ToolCallStatus::Pending, actions);
+        self.show_call(call, tool, arguments, ToolCallStatus::Pending, actions);
         if let Some(open) = self.calls.get_mut(call) {
             open.question = Some(question.clone());
         }
@@ -492,14 +493,14 @@ impl Projector {
             question: question.clone(),
             digest: digest.to_owned(),
             tool: tool.to_owned(),
-            allows_rule: view.takes_rules(),
+            allows_rule: view.allows_rule(),
             call: ToolCallUpdate::new(Arc::clone(&call.0), fields),
             elicitation: None,
         })));
     }
 
     /// A running call asks for input. The call itself stays as it is shown.
-    fn on_elicitation(&mut self, asked: QuestionDetails<'_>, actions: &mut Vec<EditorAction>) {
+    fn ask_input(&mut self, asked: QuestionDetails<'_>, actions: &mut Vec<EditorAction>) {
         let QuestionDetails { question, call, tool, arguments, digest, .. } = asked;
         let Some(elicitation) = Elicitation::of_arguments(arguments) else { return };
         if let Some(open) = self.calls.get_mut(call) {
@@ -517,18 +518,18 @@ impl Projector {
         })));
     }
 
-    fn output(&mut self, call: &CallId, text: &str, actions: &mut Vec<EditorAction>) {
+    fn show_output(&mut self, call: &CallId, text: &str, actions: &mut Vec<EditorAction>) {
         let Some(open) = self.calls.get_mut(call) else { return };
-        if !self.live {
+        if !self.is_live {
             return;
         }
         open.output.push_str(text);
         call::tail(&mut open.output, OUTPUT_TAIL);
-        let content = vec![call::fenced(&open.output).into()];
-        actions.push(update(call, ToolCallUpdateFields::new().content(content)));
+        let content = vec![call::fence_code(&open.output).into()];
+        actions.push(call_update(call, ToolCallUpdateFields::new().content(content)));
     }
 
-    fn call_ended(
+    fn show_call_end(
         &mut self,
         call: &CallId,
         tool: &str,
@@ -536,7 +537,7 @@ impl Projector {
         actions: &mut Vec<EditorAction>,
     ) {
         if !self.calls.contains_key(call) {
-            self.call(call, tool, &Value::Null, ToolCallStatus::Pending, actions);
+            self.show_call(call, tool, &Value::Null, ToolCallStatus::Pending, actions);
         }
         let open = self.calls.remove(call).unwrap_or_default();
         actions.extend(open.question.map(EditorAction::WithdrawQuestion));
@@ -546,10 +547,10 @@ impl Projector {
             Outcome::Failed(failure) => failure.data.clone(),
         };
         let fields = ToolCallUpdateFields::new().status(status).content(content).raw_output(output);
-        actions.push(update(call, fields));
+        actions.push(call_update(call, fields));
     }
 
-    fn compacted(&mut self, summary: &str, record: &Record, actions: &mut Vec<EditorAction>) {
+    fn show_summary(&mut self, summary: &str, record: &Record, actions: &mut Vec<EditorAction>) {
         if self.editor_capabilities.compaction {
             let id = format!("{}.{}", record.epoch, record.seq);
             let update = CompactionUpdate::new(
@@ -572,25 +573,25 @@ impl Projector {
         seq: Seq,
         actions: &mut Vec<EditorAction>,
     ) {
-        if !self.live {
+        if !self.is_live {
             return;
         }
         actions.push(if self.editor_capabilities.notices {
             EditorAction::Update(SessionUpdate::Notice(Notice::new(severity, title)))
         } else {
-            self.side_note(&title, seq)
+            self.thinking_line(&title, seq)
         });
     }
 
-    /// A line of thinking that is not part of the answer.
-    fn side_note(&self, text: &str, seq: Seq) -> EditorAction {
+    /// A line in the editor's thinking area, outside of the answer.
+    fn thinking_line(&self, text: &str, seq: Seq) -> EditorAction {
         let id = MessageId::new(format!("{seq}.note"));
         let chunk = ContentChunk::new(format!("{text}\n").into()).message_id(id);
         EditorAction::Update(SessionUpdate::AgentThoughtChunk(chunk))
     }
 }
 
-fn update(call: &CallId, fields: ToolCallUpdateFields) -> EditorAction {
+fn call_update(call: &CallId, fields: ToolCallUpdateFields) -> EditorAction {
     EditorAction::Update(SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(
         Arc::clone(&call.0),
         fields,

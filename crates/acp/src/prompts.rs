@@ -1,6 +1,6 @@
 //! The prompts of one session: one is active, the others wait here.
 //!
-//! They wait here and not in the engine, so that withdrawing one leaves no record.
+//! Waiting prompts are not submitted to the engine, so that a withdrawn one leaves no record.
 
 use std::{collections::VecDeque, future::poll_fn, task::Poll};
 
@@ -22,7 +22,7 @@ pub(crate) struct Prompt {
     pub(crate) trace: Trace,
     pub(crate) responder: Responder<PromptResponse>,
     /// Completes when the editor cancels the request.
-    withdrawn: Option<BoxFuture<'static, ()>>,
+    cancellation: Option<BoxFuture<'static, ()>>,
     pub(crate) since: Timestamp,
     /// True once the editor has asked to cancel the turn.
     pub(crate) cancelled: bool,
@@ -41,16 +41,16 @@ impl Prompt {
         responder: Responder<PromptResponse>,
         since: Timestamp,
     ) -> Self {
-        let cancellation = responder.cancellation();
-        let withdrawn: BoxFuture<'static, ()> =
-            Box::pin(async move { cancellation.cancelled().await });
+        let handle = responder.cancellation();
+        let cancellation: BoxFuture<'static, ()> =
+            Box::pin(async move { handle.cancelled().await });
         Self {
             number,
             content,
             command,
             trace,
             responder,
-            withdrawn: Some(withdrawn),
+            cancellation: Some(cancellation),
             since,
             cancelled: false,
             turn: None,
@@ -59,10 +59,10 @@ impl Prompt {
     }
 
     fn poll_withdrawn(&mut self, context: &mut std::task::Context<'_>) -> bool {
-        let Some(withdrawn) = &mut self.withdrawn else { return false };
+        let Some(withdrawn) = &mut self.cancellation else { return false };
         let is_withdrawn = withdrawn.as_mut().poll(context).is_ready();
         if is_withdrawn {
-            self.withdrawn = None;
+            self.cancellation = None;
         }
         is_withdrawn
     }
@@ -77,7 +77,7 @@ pub(crate) struct Prompts {
 
 impl Prompts {
     /// Waits until the editor cancels one of the requests, and returns its prompt's number.
-    pub(crate) async fn withdrawn(&mut self) -> u64 {
+    pub(crate) async fn next_withdrawn(&mut self) -> u64 {
         poll_fn(|context| {
             let mut all = self.active.iter_mut().chain(&mut self.waiting);
             match all.find_map(|prompt| prompt.poll_withdrawn(context).then_some(prompt.number)) {

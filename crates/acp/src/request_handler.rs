@@ -46,7 +46,7 @@ use crate::{
 };
 
 /// Upper bound of additional directories of a session.
-const DIRECTORIES: usize = 64;
+const DIRECTORIES_MAX: usize = 64;
 /// The request that replaces a line that is too long.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonRpcRequest)]
 #[request(method = "_budao/line_too_long", response = serde_json::Value)]
@@ -106,7 +106,10 @@ impl RequestHandler {
     ) {
         let method = request.method_id.0.to_string();
         if !self.bridge.editor_options.sign_ins.iter().any(|known| known.id == method) {
-            respond!(responder, Err(faults::invalid("methodId", "one of the methods on offer")));
+            respond!(
+                responder,
+                Err(faults::invalid_params("methodId", "one of the methods on offer"))
+            );
             return;
         }
         let handler = Arc::clone(self);
@@ -114,7 +117,7 @@ impl RequestHandler {
             let signed_in = handler.bridge.services.sign_in(&method).await;
             let answer = signed_in
                 .map(|()| AuthenticateResponse::new())
-                .map_err(|fault| faults::error(&fault, handler.bridge.lang));
+                .map_err(|fault| faults::to_error(&fault, handler.bridge.lang));
             respond!(responder, answer);
         });
     }
@@ -127,7 +130,7 @@ impl RequestHandler {
     ) {
         let session = Ok(SessionId(self.bridge.world.uuid()));
         let places = (&*request.cwd, &*request.additional_directories, request.mcp_servers);
-        self.begin(session, places, OpenResponder::New(responder), connection);
+        self.start_session(session, places, OpenResponder::New(responder), connection);
     }
 
     pub(crate) fn load_session(
@@ -136,9 +139,9 @@ impl RequestHandler {
         responder: Responder<agent_client_protocol::v1::schema::LoadSessionResponse>,
         connection: &Connection,
     ) {
-        let session = self.id(&request.session_id.0);
+        let session = self.parse_session(&request.session_id.0);
         let places = (&*request.cwd, &*request.additional_directories, request.mcp_servers);
-        self.begin(session, places, OpenResponder::Load(responder), connection);
+        self.start_session(session, places, OpenResponder::Load(responder), connection);
     }
 
     pub(crate) fn resume_session(
@@ -147,20 +150,20 @@ impl RequestHandler {
         responder: Responder<agent_client_protocol::v1::schema::ResumeSessionResponse>,
         connection: &Connection,
     ) {
-        let session = self.id(&request.session_id.0);
+        let session = self.parse_session(&request.session_id.0);
         let places = (&*request.cwd, &*request.additional_directories, request.mcp_servers);
-        self.begin(session, places, OpenResponder::Resume(responder), connection);
+        self.start_session(session, places, OpenResponder::Resume(responder), connection);
     }
 
     /// Starts a session, or refuses it because of its directories, its servers or its id.
-    fn begin(
+    fn start_session(
         &self,
         session: Result<SessionId, Error>,
         (cwd, others, servers): (&Path, &[PathBuf], Vec<McpServer>),
         reply: OpenResponder,
         connection: &Connection,
     ) {
-        let started = self.directories(cwd, others, servers);
+        let started = self.check_directories(cwd, others, servers);
         match started.and_then(|started| Ok((started, session?))) {
             Ok(((directories, servers), session)) => {
                 let begin = SessionStart { directories, servers, reply };
@@ -178,7 +181,7 @@ impl RequestHandler {
     ) {
         let handler = Arc::clone(self);
         self.spawn(async move {
-            respond!(responder, list::page(&handler.bridge, request).await);
+            respond!(responder, list::read_page(&handler.bridge, request).await);
         });
     }
 
@@ -199,7 +202,7 @@ impl RequestHandler {
         responder: Responder<DeleteSessionResponse>,
         connection: &Connection,
     ) {
-        match self.id(&request.session_id.0) {
+        match self.parse_session(&request.session_id.0) {
             Ok(session) => {
                 let leave = EditorCommand::Leave(LeaveResponder::Delete(responder));
                 self.send_or_start(session, leave, connection);
@@ -214,7 +217,7 @@ impl RequestHandler {
         responder: Responder<PromptResponse>,
         _: &Connection,
     ) {
-        let content = match content::blocks(request.prompt) {
+        let content = match content::convert_prompt(request.prompt) {
             Ok(content) => content,
             Err(error) => return respond!(responder, Err(error)),
         };
@@ -247,7 +250,7 @@ impl RequestHandler {
         _: &Connection,
     ) {
         let Some(value) = request.value.as_value_id() else {
-            return respond!(reply, Err(faults::invalid("value", "the id of a value")));
+            return respond!(reply, Err(faults::invalid_params("value", "the id of a value")));
         };
         let (option, value) = (request.config_id.0.to_string(), value.0.to_string());
         self.send(&request.session_id.0, EditorCommand::SetOption { option, value, reply });
@@ -262,7 +265,7 @@ impl RequestHandler {
         let fault = Fault::new(Kind::FrameTooLarge, Operation::TalkToEditor)
             .with(Fact::Limit, self.bridge.limits.frame_bytes_hard)
             .with(Fact::LimitName, "frame_bytes_hard");
-        respond!(responder, Err(faults::error(&fault, self.bridge.lang)));
+        respond!(responder, Err(faults::to_error(&fault, self.bridge.lang)));
     }
 
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
@@ -270,33 +273,36 @@ impl RequestHandler {
     }
 
     /// Checks the directories and tool servers of a session.
-    fn directories(
+    fn check_directories(
         &self,
         cwd: &Path,
         others: &[PathBuf],
         servers: Vec<McpServer>,
     ) -> Result<(WorkingDirectories, Vec<crate::bridge::ToolServer>), Error> {
         if !others.is_empty() && self.bridge.editor_options.directories.is_none() {
-            return Err(faults::invalid("additionalDirectories", "empty: they are not offered"));
+            return Err(faults::invalid_params(
+                "additionalDirectories",
+                "empty: they are not offered",
+            ));
         }
-        if others.len() > DIRECTORIES {
-            return Err(faults::invalid("additionalDirectories", "at most 64 directories"));
+        if others.len() > DIRECTORIES_MAX {
+            return Err(faults::invalid_params("additionalDirectories", "at most 64 directories"));
         }
-        let others = others.iter().map(|path| absolute("additionalDirectories", path));
+        let others = others.iter().map(|path| require_absolute("additionalDirectories", path));
         let directories = WorkingDirectories {
-            cwd: absolute("cwd", cwd)?,
+            cwd: require_absolute("cwd", cwd)?,
             others: others.collect::<Result<_, _>>()?,
         };
-        Ok((directories, content::servers(servers)?))
+        Ok((directories, content::convert_servers(servers)?))
     }
 
-    fn id(&self, session: &str) -> Result<SessionId, Error> {
+    fn parse_session(&self, session: &str) -> Result<SessionId, Error> {
         session.parse().map_err(|_| faults::unknown_session(session, self.bridge.lang))
     }
 
     /// Passes a command to the session's task; answers it with `unknown_session` if there is none.
     fn send(&self, session: &str, command: EditorCommand) {
-        let sent = match self.id(session) {
+        let sent = match self.parse_session(session) {
             Ok(id) => self.sessions.send(id, command),
             Err(_) => Err(Box::new(command)),
         };
@@ -320,9 +326,9 @@ impl RequestHandler {
     }
 }
 
-fn absolute(field: &'static str, path: &Path) -> Result<String, Error> {
+fn require_absolute(field: &'static str, path: &Path) -> Result<String, Error> {
     if !path.is_absolute() {
-        return Err(faults::invalid(field, "an absolute path"));
+        return Err(faults::invalid_params(field, "an absolute path"));
     }
-    path.to_str().map(str::to_owned).ok_or_else(|| faults::invalid(field, "valid UTF-8"))
+    path.to_str().map(str::to_owned).ok_or_else(|| faults::invalid_params(field, "valid UTF-8"))
 }

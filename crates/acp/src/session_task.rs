@@ -34,7 +34,7 @@ use tokio::sync::mpsc;
 
 use self::{
     begin::Replay,
-    questions::{EditorReply, QUESTIONS, Question},
+    questions::{EditorReply, OPEN_QUESTIONS_MAX, Question},
 };
 pub(crate) use self::{
     begin::{OpenResponder, SessionStart},
@@ -79,19 +79,19 @@ pub(crate) struct SessionTask {
     answer_sender: mpsc::Sender<EditorReply>,
     editor_capabilities: EditorCapabilities,
     projector: Projector,
-    /// The options of this session: the bridge's, changed by what the engine reports.
+    /// The options of this session: those of the bridge, updated by the engine's reports.
     editor_options: Arc<EditorOptions>,
     /// Tokens of the last model request and answer.
     context_used: u64,
-    /// Number of remarks sent outside of the records.
-    notes: u64,
+    /// Number of remarks that the task sent without a record; makes their message ids unique.
+    remark_count: u64,
     /// Tool servers that did not start, to be reported once the session is open.
     failed_servers: Vec<Fault>,
     /// Settings that the engine accepted, with the position after which it recorded them; until that record is read.
-    accepted: Option<(Settings, Seq)>,
+    pending_settings: Option<(Settings, Seq)>,
     /// `None` before the session is opened, and after following it failed.
     records: Option<BoxStream<'static, Result<Record, Fault>>>,
-    seen: Seq,
+    last_seq: Seq,
     replay: Option<Replay>,
     is_open: bool,
     prompts: Prompts,
@@ -121,7 +121,7 @@ impl SessionTask {
         mailbox: Mailbox,
         editor_capabilities: EditorCapabilities,
     ) -> Self {
-        let (answer_sender, answers) = mpsc::channel(QUESTIONS);
+        let (answer_sender, answers) = mpsc::channel(OPEN_QUESTIONS_MAX);
         let editor_options = Arc::new(bridge.editor_options.clone());
         let projector =
             Projector::new(Arc::clone(&editor_options), bridge.lang, editor_capabilities);
@@ -136,11 +136,11 @@ impl SessionTask {
             projector,
             editor_options,
             context_used: 0,
-            notes: 0,
+            remark_count: 0,
             failed_servers: Vec::new(),
-            accepted: None,
+            pending_settings: None,
             records: None,
-            seen: 0,
+            last_seq: 0,
             replay: None,
             is_open: false,
             prompts: Prompts::default(),
@@ -160,37 +160,37 @@ impl SessionTask {
                 break;
             }
             self.start_command();
-            match self.wake().await {
-                LoopEvent::Command(Some(input)) => self.accept(input).await,
+            match self.next_event().await {
+                LoopEvent::Command(Some(input)) => self.handle_or_defer(input).await,
                 LoopEvent::Command(None) => break,
                 LoopEvent::Answered((question, answer)) => self.handle_answer(&question, &answer),
                 LoopEvent::CommandDone(queued, answer) => {
                     self.handle_command_result(queued, answer).await;
                 }
                 LoopEvent::PromptWithdrawn(number) => self.handle_withdrawal(number),
-                LoopEvent::TimedOut => self.cancel_timed_out().await,
+                LoopEvent::TimedOut => self.handle_cancel_timeout().await,
                 LoopEvent::OutboxReady => self.outbox.flush(),
-                LoopEvent::Record(Some(Ok(record))) => self.record(&record).await,
-                LoopEvent::Record(Some(Err(fault))) => self.follow_failed(&fault),
-                LoopEvent::Record(None) => self.records_ended(),
+                LoopEvent::Record(Some(Ok(record))) => self.handle_record(&record).await,
+                LoopEvent::Record(Some(Err(fault))) => self.handle_follow_failure(&fault),
+                LoopEvent::Record(None) => self.handle_records_end(),
             }
         }
         self.shut_down().await;
     }
 
     /// Waits for the next event. Commands of the editor take precedence over records.
-    async fn wake(&mut self) -> LoopEvent {
+    async fn next_event(&mut self) -> LoopEvent {
         let can_accept = self.outbox.can_accept();
         let needs_room = self.outbox.needs_room();
         tokio::select! {
             biased;
             input = self.mailbox.recv() => LoopEvent::Command(input),
             Some(answer) = self.answers.recv() => LoopEvent::Answered(answer),
-            (queued, answer) = self.commands.done() => LoopEvent::CommandDone(queued, answer),
-            number = self.prompts.withdrawn() => LoopEvent::PromptWithdrawn(number),
-            () = wait(&mut self.cancel_timer) => LoopEvent::TimedOut,
-            () = self.outbox.room(), if needs_room => LoopEvent::OutboxReady,
-            record = next(&mut self.records), if can_accept => LoopEvent::Record(record),
+            (queued, answer) = self.commands.wait_for_answer() => LoopEvent::CommandDone(queued, answer),
+            number = self.prompts.next_withdrawn() => LoopEvent::PromptWithdrawn(number),
+            () = wait_for_timer(&mut self.cancel_timer) => LoopEvent::TimedOut,
+            () = self.outbox.wait_for_room(), if needs_room => LoopEvent::OutboxReady,
+            record = next_record(&mut self.records), if can_accept => LoopEvent::Record(record),
         }
     }
 
@@ -199,22 +199,23 @@ impl SessionTask {
         !self.is_open && self.replay.is_none() && self.leave_responder.is_none()
     }
 
-    /// Is the session being loaded or left? Until that is done, later commands wait.
-    fn is_moving(&self) -> bool {
+    /// Is the session being loaded or left? Later commands are deferred until then.
+    fn is_loading_or_leaving(&self) -> bool {
         self.replay.is_some() || self.leave_responder.is_some()
     }
 
     /// Handles the commands that waited, in order, until one of them loads or leaves the session.
     async fn handle_deferred(&mut self) {
-        while !self.is_moving()
+        while !self.is_loading_or_leaving()
             && let Some(input) = self.mailbox.next_deferred()
         {
             self.handle_command(input).await;
         }
     }
 
-    /// Handles a command now, or after the load or leave that runs. A cancel applies to all prompts before it at once.
-    async fn accept(&mut self, input: EditorCommand) {
+    /// Handles a command, or defers it while the session is loaded or left. A cancel applies to all earlier prompts at
+    /// once.
+    async fn handle_or_defer(&mut self, input: EditorCommand) {
         match input {
             EditorCommand::Cancel => {
                 for prompt in self.mailbox.take_prompts() {
@@ -226,9 +227,9 @@ impl SessionTask {
             EditorCommand::Prompt(prompt)
                 if self.leave_responder.is_none() && !self.mailbox.has_deferred() =>
             {
-                self.prompt(*prompt).await;
+                self.handle_prompt(*prompt).await;
             }
-            input if self.is_moving() => self.mailbox.defer(input),
+            input if self.is_loading_or_leaving() => self.mailbox.defer(input),
             input => self.handle_command(input).await,
         }
     }
@@ -239,19 +240,23 @@ impl SessionTask {
                 input.refuse(faults::unknown_session(&self.session.to_string(), self.bridge.lang));
             }
             EditorCommand::Begin(begin) => self.begin(*begin).await,
-            EditorCommand::Prompt(prompt) => self.prompt(*prompt).await,
+            EditorCommand::Prompt(prompt) => self.handle_prompt(*prompt).await,
             EditorCommand::Cancel => self.cancel(),
             EditorCommand::SetMode { mode, reply } => match self.editor_options.mode(&mode) {
-                Some(change) => self.change(change, SettingsResponder::Mode(reply)),
+                Some(change) => self.queue_settings_change(change, SettingsResponder::Mode(reply)),
                 None => {
-                    self.outbox.answer(reply, Err(faults::invalid("modeId", "a mode on offer")));
+                    self.outbox
+                        .answer(reply, Err(faults::invalid_params("modeId", "a mode on offer")));
                 }
             },
             EditorCommand::SetOption { option, value, reply } => {
                 match self.editor_options.change(&option, &value, self.settings()) {
-                    Some(change) => self.change(change, SettingsResponder::Option(reply)),
+                    Some(change) => {
+                        self.queue_settings_change(change, SettingsResponder::Option(reply));
+                    }
                     None => {
-                        let error = faults::invalid("configId and value", "an option on offer");
+                        let error =
+                            faults::invalid_params("configId and value", "an option on offer");
                         self.outbox.answer(reply, Err(error));
                     }
                 }
@@ -265,11 +270,15 @@ impl SessionTask {
         self.projector.set_editor_options(Arc::clone(&self.editor_options));
     }
 
-    fn change(&mut self, change: editor_options::SettingsChange, reply: SettingsResponder) {
+    fn queue_settings_change(
+        &mut self,
+        change: editor_options::SettingsChange,
+        reply: SettingsResponder,
+    ) {
         self.commands.push(QueuedCommand::Settings { change, reply, new_settings: None });
     }
 
-    async fn prompt(&mut self, prompt: Prompt) {
+    async fn handle_prompt(&mut self, prompt: Prompt) {
         if !self.is_open && self.replay.is_none() {
             let error = faults::unknown_session(&self.session.to_string(), self.bridge.lang);
             return self.outbox.answer(prompt.responder, Err(error));
@@ -280,23 +289,23 @@ impl SessionTask {
                 .with(Fact::Limit, limit)
                 .with(Fact::LimitName, "queued_messages")
                 .with_trace(prompt.trace);
-            let error = faults::error(&fault, self.bridge.lang);
+            let error = faults::to_error(&fault, self.bridge.lang);
             return self.outbox.answer(prompt.responder, Err(error));
         }
         self.prompts.waiting.push_back(prompt);
-        self.begin_next().await;
+        self.start_next_prompt().await;
     }
 
     /// Starts the next waiting prompt, unless one is active or a replay runs.
-    async fn begin_next(&mut self) {
+    async fn start_next_prompt(&mut self) {
         if self.prompts.active.is_some() || self.replay.is_some() {
             return;
         }
         let Some(mut prompt) = self.prompts.waiting.pop_front() else { return };
         if self.records.is_none()
-            && let Err(fault) = self.follow(self.seen).await
+            && let Err(fault) = self.follow(self.last_seq).await
         {
-            let error = faults::error(&fault.with_trace(prompt.trace), self.bridge.lang);
+            let error = faults::to_error(&fault.with_trace(prompt.trace), self.bridge.lang);
             return self.outbox.answer(prompt.responder, Err(error));
         }
         tracing::info!(
@@ -304,15 +313,18 @@ impl SessionTask {
             session = %self.session,
             prompt = prompt.number,
             trace = %prompt.trace,
-            bytes = content::weight(&prompt.content),
+            bytes = content::count_bytes(&prompt.content),
             "prompt started"
         );
         prompt.updates_before = self.outbox.updates;
         let content = std::mem::take(&mut prompt.content);
         if self.settings().title.is_none()
-            && let Some(title) = content::title(&content)
+            && let Some(title) = content::title_from(&content)
         {
-            self.change(editor_options::SettingsChange::Title(title), SettingsResponder::None);
+            self.queue_settings_change(
+                editor_options::SettingsChange::Title(title),
+                SettingsResponder::None,
+            );
         }
         self.projector.add_own_message(prompt.command.clone());
         let (command, body) = (prompt.command.clone(), self.message_command(content));
@@ -362,7 +374,7 @@ impl SessionTask {
 
     /// Starts the next queued command, unless one runs.
     fn start_command(&mut self) {
-        let Some(mut queued) = self.commands.ready() else { return };
+        let Some(mut queued) = self.commands.take_next() else { return };
         let active = self.prompts.active.as_ref();
         let own = || (CommandId::own(self.bridge.world.uuid()), Trace::NONE);
         let (body, (id, trace)) = match &mut queued {
@@ -425,10 +437,10 @@ impl SessionTask {
         let refused = accepted.as_ref().err();
         match queued {
             QueuedCommand::Message { command, .. } => {
-                self.message_submitted(command, refused).await;
+                self.handle_message_result(command, refused).await;
             }
             QueuedCommand::Settings { reply, new_settings, .. } => {
-                self.set(reply, new_settings, accepted.as_ref().copied());
+                self.apply_settings_result(reply, new_settings, accepted.as_ref().copied());
             }
             QueuedCommand::Close => self.handle_close_result(refused),
             QueuedCommand::Cancel
@@ -440,22 +452,22 @@ impl SessionTask {
                 }
             }
         }
-        self.leave_if_done().await;
+        self.finish_leaving().await;
     }
 
-    fn set(
+    fn apply_settings_result(
         &mut self,
         reply: SettingsResponder,
         new_settings: Option<Box<Settings>>,
         accepted: Result<Seq, &Fault>,
     ) {
         let lang = self.bridge.lang;
-        let error = accepted.err().map(|fault| faults::error(fault, lang));
+        let error = accepted.err().map(|fault| faults::to_error(fault, lang));
         if let (Ok(at), Some(new_settings)) = (accepted, new_settings)
-            && at >= self.seen
+            && at >= self.last_seq
             && *new_settings != *self.settings()
         {
-            self.accepted = Some((*new_settings, at));
+            self.pending_settings = Some((*new_settings, at));
         }
         match reply {
             SettingsResponder::None => {}
@@ -473,23 +485,23 @@ impl SessionTask {
 
     /// The settings to which further changes apply: the accepted ones, or those on record.
     fn settings(&self) -> &Settings {
-        self.accepted.as_ref().map_or(&self.projector.settings, |(settings, _)| settings)
+        self.pending_settings.as_ref().map_or(&self.projector.settings, |(settings, _)| settings)
     }
 
-    async fn record(&mut self, record: &Record) {
-        self.seen = record.seq;
-        self.engine_reported(record);
+    async fn handle_record(&mut self, record: &Record) {
+        self.last_seq = record.seq;
+        self.handle_engine_report(record);
         let is_hidden = self.is_hidden(record);
         for action in self.projector.project(record) {
-            self.show(action, is_hidden);
+            self.perform_action(action, is_hidden);
         }
         // The engine may have recorded a change of other fields too, so the record need not equal the request.
-        self.accepted.take_if(|(_, at)| record.seq > *at);
+        self.pending_settings.take_if(|(_, at)| record.seq > *at);
         match &record.event {
             // The prompt has already been answered, so its turn must not run.
             Event::TurnStarted { .. } if is_hidden => self.commands.push(QueuedCommand::Cancel),
-            Event::TurnStarted { message } => self.turn_started(message, record.turn),
-            Event::TurnEnded { .. } => self.turn_ended(record).await,
+            Event::TurnStarted { message } => self.handle_turn_start(message, record.turn),
+            Event::TurnEnded { .. } => self.handle_turn_end(record).await,
             _ => {}
         }
         self.finish_replay(record.seq).await;
@@ -513,7 +525,7 @@ impl SessionTask {
         self.hidden_turns.push(HiddenTurn { command: prompt.command.clone(), turn: prompt.turn });
     }
 
-    fn show(&mut self, action: EditorAction, is_hidden: bool) {
+    fn perform_action(&mut self, action: EditorAction, is_hidden: bool) {
         let is_quiet = self.replay.as_ref().is_some_and(|replay| replay.is_quiet);
         match action {
             EditorAction::Update(update) if !is_hidden && !is_quiet => self.outbox.send(update),
@@ -524,7 +536,7 @@ impl SessionTask {
     }
 
     /// Answers all prompts with the fault, because the session can no longer be followed.
-    fn follow_failed(&mut self, fault: &Fault) {
+    fn handle_follow_failure(&mut self, fault: &Fault) {
         tracing::warn!(session = %self.session, %fault, "following session failed");
         self.records = None;
         self.fail_replay(fault);
@@ -533,7 +545,7 @@ impl SessionTask {
             self.retract(prompt);
         }
         for prompt in active.into_iter().chain(std::mem::take(&mut self.prompts.waiting)) {
-            let error = faults::error(&fault.clone().with_trace(prompt.trace), self.bridge.lang);
+            let error = faults::to_error(&fault.clone().with_trace(prompt.trace), self.bridge.lang);
             self.outbox.answer(prompt.responder, Err(error));
         }
         self.cancel_timer = None;
@@ -544,7 +556,7 @@ impl SessionTask {
         Ok(())
     }
 
-    fn offer_commands(&mut self) {
+    fn send_commands(&mut self) {
         let commands = self.bridge.editor_options.commands();
         if !commands.is_empty() {
             let update = AvailableCommandsUpdate::new(commands);
@@ -553,14 +565,14 @@ impl SessionTask {
     }
 }
 
-async fn wait(cancel_timer: &mut Option<BoxFuture<'static, ()>>) {
+async fn wait_for_timer(cancel_timer: &mut Option<BoxFuture<'static, ()>>) {
     match cancel_timer {
         Some(wait) => wait.await,
         None => std::future::pending().await,
     }
 }
 
-async fn next(
+async fn next_record(
     records: &mut Option<BoxStream<'static, Result<Record, Fault>>>,
 ) -> Option<Result<Record, Fault>> {
     match records {

@@ -21,10 +21,10 @@ use crate::{project::PermissionRequest, texts::localize};
 
 /// The tool with which the model asks.
 const TOOL: &str = "AskUserQuestion";
-/// Upper bounds of a question that is shown as one; beyond them it is an ordinary permission request.
-const QUESTIONS: usize = 16;
-const OPTIONS: usize = 32;
-/// Id of the option that answers nothing.
+/// Upper bounds of a call that is shown as questions; beyond them it is an ordinary permission request.
+const QUESTIONS_MAX: usize = 16;
+const OPTIONS_MAX: usize = 32;
+/// Id of the option that skips the question.
 const SKIP: &str = "skip";
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -53,7 +53,7 @@ pub(crate) struct UserQuestions {
     answers: Vec<String>,
 }
 
-/// What the person's answer leads to.
+/// The consequence of one answer of the person.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum UserAnswer {
     /// All questions are answered; the arguments of the call, with the answers.
@@ -73,13 +73,13 @@ impl UserQuestions {
         let arguments = request.call.fields.raw_input.clone()?;
         let questions: Vec<UserQuestion> =
             serde_json::from_value(arguments["questions"].clone()).ok()?;
-        let fits = |question: &UserQuestion| (1..=OPTIONS).contains(&question.options.len());
-        let can_show = (1..=QUESTIONS).contains(&questions.len()) && questions.iter().all(fits);
+        let fits = |question: &UserQuestion| (1..=OPTIONS_MAX).contains(&question.options.len());
+        let can_show = (1..=QUESTIONS_MAX).contains(&questions.len()) && questions.iter().all(fits);
         can_show.then(|| Self { arguments, questions, answers: Vec::new() })
     }
 
     /// One form with all questions; each has a list and a field for another answer.
-    pub(crate) fn form(
+    pub(crate) fn form_request(
         &self,
         session: SessionId,
         request: &PermissionRequest,
@@ -87,7 +87,7 @@ impl UserQuestions {
     ) -> CreateElicitationRequest {
         let mut schema = ElicitationSchema::new();
         for (index, question) in self.questions.iter().enumerate() {
-            let (list, other) = names(index);
+            let (list, other) = field_names(index);
             let options: Vec<_> = question.options.iter().map(enum_option).collect();
             let title = Some(question.header.clone()).filter(|header| !header.is_empty());
             let about = question.question.clone();
@@ -127,7 +127,7 @@ impl UserQuestions {
             Err(_) => return Err(()),
         };
         for index in 0..self.questions.len() {
-            let (list, other) = names(index);
+            let (list, other) = field_names(index);
             let text = |name: &str| content.get(name).map(answer_text).filter(|it| !it.is_empty());
             let Some(answer) = text(&other).or_else(|| text(&list)) else {
                 return Ok(UserAnswer::Declined("The user left a question without an answer."));
@@ -138,7 +138,7 @@ impl UserQuestions {
     }
 
     /// The next question as a request with numbered options.
-    pub(crate) fn numbered(
+    pub(crate) fn numbered_request(
         &self,
         session: SessionId,
         request: &PermissionRequest,
@@ -160,7 +160,7 @@ impl UserQuestions {
         RequestPermissionRequest::new(session.to_string(), call, options)
     }
 
-    /// Reads the chosen option. Anything other than one of the options is no answer.
+    /// Reads the chosen option. Any other response counts as declined.
     pub(crate) fn read_option(
         &mut self,
         answer: &Result<RequestPermissionResponse, Error>,
@@ -209,7 +209,7 @@ impl UserQuestion {
 }
 
 /// Names of a question's two fields in the form.
-fn names(index: usize) -> (String, String) {
+fn field_names(index: usize) -> (String, String) {
     (format!("question_{}", index + 1), format!("question_{}_other", index + 1))
 }
 

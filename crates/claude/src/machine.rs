@@ -397,7 +397,7 @@ pub fn step(machine: &mut Machine, input: Input, env: &Env<'_>) -> Transition {
     let mut step = Stepper { m: machine, env, out: Transition::default() };
     match input {
         Input::Command(command) => step.command(command),
-        Input::Resumed => step.resumed(),
+        Input::Resumed => step.resume_turn(),
         Input::Opened { settings, origin } => {
             step.emit(Event::SessionOpened { settings: *settings, origin });
         }
@@ -409,9 +409,9 @@ pub fn step(machine: &mut Machine, input: Input, env: &Env<'_>) -> Transition {
         Input::Line { generation, line } => step.line(generation, *line),
         Input::Exited { generation, fault } => step.exited(generation, fault),
         Input::Broken { generation, fault } => step.broken(generation, fault),
-        Input::Aborted { fault } => step.halted(fault),
+        Input::Aborted { fault } => step.abort_turn(fault),
         Input::Parked { fault } => step.park(fault),
-        Input::TimerFired => step.woke(),
+        Input::TimerFired => step.handle_timers(),
         Input::Flush => step.flush(),
     }
     step.out
@@ -437,7 +437,7 @@ impl Stepper<'_> {
     }
 
     fn record(&mut self, turn: TurnNumber, trace: Trace, event: Event) {
-        let event = sanitize::event(event, self.env.scrubber, self.env.limits.json_depth)
+        let event = sanitize::clean_event(event, self.env.scrubber, self.env.limits.json_depth)
             .with_server(self.env.server);
         self.m.session.apply(&event, self.env.now, trace);
         self.out.entries.push(Entry { at: self.env.now, trace, turn, event: event.into() });

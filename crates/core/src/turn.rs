@@ -45,7 +45,7 @@ pub use self::{
     types::{CallVerdict, Env, Input, Transition, Work},
 };
 
-/// Decides what follows from `input` and applies it to the session.
+/// Turns `input` into events and applies them to the session.
 pub fn step(session: &mut Session, input: Input, env: &Env<'_>) -> Transition {
     let mut stepper = Stepper::new(session, env);
     stepper.handle(input);
@@ -82,7 +82,7 @@ fn needs_compaction(session: &Session, turn: &Turn, limits: &Limits) -> bool {
 
 /// Collects the events of one decision and applies each at once, so that later rules see it.
 ///
-/// Its public methods are all that a coordinator beside the turn can do to a session.
+/// A coordinator changes a session through its public methods only.
 #[derive(Debug)]
 pub struct Stepper<'a> {
     session: &'a mut Session,
@@ -114,7 +114,7 @@ impl<'a> Stepper<'a> {
         self.decided.entries.reserve_exact(if let Input::Delta { .. } = input { 1 } else { 2 });
         match input {
             Input::Command(command) => self.command(command),
-            Input::Resumed => self.resumed(),
+            Input::Resumed => self.resume_turn(),
             Input::Delta { turn, step, attempt, text, thought } => {
                 if self.awaits_model(turn, step, attempt) {
                     self.delta(step, text, thought);
@@ -122,28 +122,28 @@ impl<'a> Stepper<'a> {
             }
             Input::ModelAnswered { turn, step, attempt, content, stop, usage, response } => {
                 if self.awaits_model(turn, step, attempt) {
-                    self.answered((step, attempt), content, stop, usage, response);
+                    self.handle_answer((step, attempt), content, stop, usage, response);
                 } else {
-                    self.late(Operation::ModelRequest, turn, None);
+                    self.drop_late_report(Operation::ModelRequest, turn, None);
                 }
             }
             Input::AnswerRejected { turn, step, attempt, content, usage, fault } => {
                 if self.awaits_model(turn, step, attempt) {
-                    self.answer_rejected((step, attempt), content, usage, &fault);
+                    self.handle_rejected_answer((step, attempt), content, usage, &fault);
                 } else {
-                    self.late(Operation::ModelRequest, turn, None);
+                    self.drop_late_report(Operation::ModelRequest, turn, None);
                 }
             }
             Input::ModelFailed { turn, step, attempt, fault } => {
                 if self.awaits_model(turn, step, attempt) {
-                    self.model_failed(step, attempt, fault);
+                    self.handle_model_failure(step, attempt, fault);
                 } else {
-                    self.late(Operation::ModelRequest, turn, None);
+                    self.drop_late_report(Operation::ModelRequest, turn, None);
                 }
             }
             Input::RequestHeld { turn, step, attempt, hold } => {
                 if self.awaits_model(turn, step, attempt) {
-                    self.request_held(step, attempt, *hold);
+                    self.record_hold(step, attempt, *hold);
                 }
             }
             Input::HoldReviewed { turn, step, attempt } => {
@@ -153,22 +153,22 @@ impl<'a> Stepper<'a> {
             }
             Input::RequestReleased { turn, step, attempt } => {
                 if self.awaits_model(turn, step, attempt) {
-                    self.request_released(step);
+                    self.record_release(step);
                 }
             }
             Input::HistoryCompacted { turn, messages, summary, by_model, tokens_after, usage } => {
                 if self.is_current(turn) {
-                    self.compacted(messages, summary, by_model, tokens_after, usage);
+                    self.handle_compaction(messages, summary, by_model, tokens_after, usage);
                 }
             }
             Input::CompactionFailed { turn, fault } => {
                 if self.is_current(turn) {
-                    self.halted(fault);
+                    self.abort_turn(fault);
                 }
             }
             Input::CallsChecked { turn, verdicts } => {
                 if self.is_current(turn) {
-                    self.checked(verdicts);
+                    self.apply_verdicts(verdicts);
                 }
             }
             Input::RecordOnly { turn, event } => {
@@ -182,16 +182,16 @@ impl<'a> Stepper<'a> {
                 }
             }
             Input::ToolCallEnded { turn, call, attempt, outcome } => {
-                self.call_ended(turn, call, attempt, outcome);
+                self.handle_call_end(turn, call, attempt, outcome);
             }
             Input::CallReconciled { turn, call, attempt, answer } => {
-                self.call_reconciled(turn, call, attempt, answer);
+                self.apply_reconciliation(turn, call, attempt, answer);
             }
-            Input::Aborted { fault } => self.halted(fault),
+            Input::Aborted { fault } => self.abort_turn(fault),
             Input::TimersDue => self.fire_timers(),
             Input::TimerFired { turn } => {
                 if self.is_current(turn) {
-                    self.woke();
+                    self.handle_timers();
                 }
             }
         }
@@ -234,7 +234,12 @@ impl Stepper<'_> {
     }
 
     /// Records that a report came after its turn, step or job had ended.
-    pub fn late(&mut self, operation: Operation, of_turn: TurnNumber, call: Option<CallId>) {
+    pub fn drop_late_report(
+        &mut self,
+        operation: Operation,
+        of_turn: TurnNumber,
+        call: Option<CallId>,
+    ) {
         self.emit(Event::LateArrivalDropped { operation, of_turn, call });
     }
 
@@ -287,7 +292,7 @@ impl Stepper<'_> {
             return self.end_turn(StopReason::MaxTurnRequests, Some(fault));
         }
         if let Some(fault) = self.tokens_spent() {
-            return self.give_up(fault);
+            return self.fail_at_step(fault);
         }
         self.settle_costs();
         if let Some(reached) = self.cap_reached() {
@@ -297,7 +302,7 @@ impl Stepper<'_> {
         if let Some(index) = unpaired(&self.session.history, turn.first_message) {
             let fault = Fault::new(Kind::Bug, Operation::RunTurn)
                 .with_cause(format!("history is not well paired at message {index}"));
-            return self.give_up(fault);
+            return self.fail_at_step(fault);
         }
         let step = turn.step.saturating_add(1);
         self.choose_model(step);
@@ -330,7 +335,7 @@ impl Stepper<'_> {
     }
 
     /// Ends the turn as failed and, if the fault prevents any further turn, ends the session too.
-    fn give_up(&mut self, fault: Fault) {
+    fn fail_at_step(&mut self, fault: Fault) {
         let scope = Scope { step: Some(self.turn().step), ..Scope::default() };
         self.fail_turn(scope, fault);
     }
@@ -379,7 +384,7 @@ impl Stepper<'_> {
     }
 
     /// Settles the calls that the previous writer left open.
-    fn resumed(&mut self) {
+    fn resume_turn(&mut self) {
         if self.session.turn.is_none() {
             return self.start_next();
         }
@@ -406,7 +411,7 @@ impl Stepper<'_> {
 
     /// Ends the turn at once: started calls end as unknown, the others as cancelled. Emits only closing events, so that
     /// they fit on a full disk.
-    fn halted(&mut self, fault: Fault) {
+    fn abort_turn(&mut self, fault: Fault) {
         let Some(turn) = &self.session.turn else { return };
         let trace = turn.trace;
         let open = turn.calls.iter().filter(|call| call.is_open());
@@ -424,11 +429,11 @@ impl Stepper<'_> {
         for (call, fault) in open {
             self.end_call(call, fault.into());
         }
-        self.give_up(fault);
+        self.fail_at_step(fault);
     }
 
     /// Starts retries that are due and expires unanswered questions.
-    fn woke(&mut self) {
+    fn handle_timers(&mut self) {
         if let Phase::Waiting { attempt, until } = self.turn().phase
             && until <= self.env.now
         {
@@ -457,7 +462,7 @@ impl Stepper<'_> {
         match turn.brake.trip(self.env.limits) {
             Some(tripped) => {
                 let tool = turn.calls.last().map_or_else(String::new, |call| call.tool.to_string());
-                self.give_up(stuck(tripped, tool));
+                self.fail_at_step(stuck_fault(tripped, tool));
             }
             None => self.next_step(),
         }
@@ -465,7 +470,7 @@ impl Stepper<'_> {
 }
 
 /// `tool`: the tool that was called last.
-fn stuck(tripped: BrakeTrip, tool: String) -> Fault {
+fn stuck_fault(tripped: BrakeTrip, tool: String) -> Fault {
     match tripped {
         BrakeTrip::SameInvalidCall(times) => {
             Fault::new(Kind::RepeatedCallStopped, Operation::RunTurn)

@@ -54,14 +54,14 @@ pub struct Batch {
     /// Commands that arrived directly with a caller's id, recorded so that a repetition gets the same answer.
     direct_answers: Vec<(Command, Answer)>,
     /// Every answer of the batch, for repetitions that arrive soon.
-    known: Vec<KnownAnswer>,
+    new_answers: Vec<RememberedAnswer>,
     replies: Vec<(Reply<Answer>, Answer)>,
     openings: Vec<(Reply<()>, Result<(), Fault>)>,
 }
 
 /// The answer to an earlier command, kept for repetitions of its id.
 #[derive(Debug)]
-pub(crate) struct KnownAnswer {
+pub(crate) struct RememberedAnswer {
     id: CommandId,
     /// Hash of the command's body: the same id with another body is refused.
     body_hash: u64,
@@ -87,7 +87,7 @@ impl Batch {
             None if from_inbox => self.inbox_answers.push((id.clone(), answer.clone())),
             None => {}
         }
-        self.known.push(KnownAnswer { id, body_hash, answer: answer.clone() });
+        self.new_answers.push(RememberedAnswer { id, body_hash, answer: answer.clone() });
         self.replies.push((reply, answer));
     }
 
@@ -101,20 +101,20 @@ impl Batch {
     }
 
     /// Answers a command whose id is known. For a new command it returns the reply channel and the body's hash.
-    pub(crate) fn answer_known(
+    pub(crate) fn answer_repetition(
         &mut self,
         session: SessionId,
         command: &Command,
         reply: Reply<Answer>,
-        remembered: &VecDeque<KnownAnswer>,
+        remembered: &VecDeque<RememberedAnswer>,
     ) -> Option<(Reply<Answer>, u64)> {
-        let body_hash = hash(&command.body);
-        let mut known = self.known.iter().chain(remembered);
+        let body_hash = hash_body(&command.body);
+        let mut known = self.new_answers.iter().chain(remembered);
         match known.find(|known| known.id == command.id) {
             Some(known) if known.body_hash == body_hash => {
                 self.replies.push((reply, known.answer.clone()));
             }
-            Some(known) => drop(reply.send(Err(command_repeated(session, &known.id).into()))),
+            Some(known) => drop(reply.send(Err(command_repeated_fault(session, &known.id).into()))),
             None => return Some((reply, body_hash)),
         }
         None
@@ -153,10 +153,10 @@ impl Batch {
     /// Answers every caller and remembers the answers: the batch is durable. Returns its entries.
     pub(crate) fn answer_all(
         self,
-        remembered: &mut VecDeque<KnownAnswer>,
+        remembered: &mut VecDeque<RememberedAnswer>,
         limit: usize,
     ) -> Vec<Entry> {
-        for known in self.known {
+        for known in self.new_answers {
             remembered.push_back(known);
             if remembered.len() > limit {
                 remembered.pop_front();
@@ -169,13 +169,13 @@ impl Batch {
     }
 }
 
-fn hash(body: &CommandBody) -> u64 {
+fn hash_body(body: &CommandBody) -> u64 {
     let mut hasher = DefaultHasher::new();
     serde_json::to_vec(body).unwrap_or_default().hash(&mut hasher);
     hasher.finish()
 }
 
-fn command_repeated(session: SessionId, command: &CommandId) -> Fault {
+fn command_repeated_fault(session: SessionId, command: &CommandId) -> Fault {
     Fault::new(Kind::CommandRepeated, Operation::SubmitCommand)
         .with(Fact::Session, session.to_string())
         .with(Fact::CommandId, command.to_string())

@@ -1,4 +1,4 @@
-//! What an engine implements: a decider for each loaded session, and a factory that makes deciders.
+//! The traits that an engine implements: a decider for each loaded session, and a factory that makes deciders.
 //!
 //! The host calls a decider from one task only, so a decider needs no locks. Deciding is synchronous and does no I/O:
 //! it turns an input into events. The host makes the events durable, then calls [`Decider::act`], which starts the
@@ -23,7 +23,7 @@ use crate::{
     writer::SpaceReclaimer,
 };
 
-/// Everything that a decider decides about. `S` is the engine's own signal type.
+/// An input of a decider. `S` is the engine's own signal type.
 #[derive(Debug)]
 pub enum HostInput<S> {
     /// The session has no records and is to be opened.
@@ -50,7 +50,7 @@ pub enum HostInput<S> {
 
 /// Decides for one loaded session.
 pub trait Decider: Send + 'static {
-    /// What the engine's own work reports.
+    /// The reports of the engine's own work.
     type Signal: Send + fmt::Debug + 'static;
 
     /// The session's state, with every event of the current batch applied.
@@ -64,7 +64,7 @@ pub trait Decider: Send + 'static {
         batch: &mut Batch,
     ) -> Option<(CommandId, Answer)>;
 
-    /// Adds what follows from the batch without waiting, so that it shares the batch's sync.
+    /// Adds further events that follow from the batch and need no wait, so that they share its sync.
     fn before_commit(&mut self, batch: &mut Batch) {
         let _ = batch;
     }
@@ -74,11 +74,11 @@ pub trait Decider: Send + 'static {
         let _ = entries;
     }
 
-    /// Starts the work that is due and stops what no longer is. Work that fails at once goes into `failed`, which is
-    /// committed next. Called after every commit; must not start the same work twice.
+    /// Starts the work that is due and stops work that no longer is. The events of work that fails at once go into
+    /// `failed`, which is committed next. Called after every commit; must not start the same work twice.
     fn act(&mut self, failed: &mut Batch);
 
-    /// When the decider wants [`HostInput::TimerFired`].
+    /// The time at which the host sends [`HostInput::TimerFired`]; `None` for no timer.
     fn wake_at(&self) -> Option<Timestamp> {
         None
     }
@@ -108,7 +108,7 @@ pub trait Decider: Send + 'static {
         false
     }
 
-    /// Releases what the session holds outside of this process. The host waits for the future, up to a bound, before
+    /// Releases the session's resources outside of this process. The host waits for the future, up to a bound, before
     /// it releases the lease.
     fn close(&mut self) -> Option<BoxFuture<'static, ()>> {
         None
@@ -145,7 +145,7 @@ pub trait DeciderFactory: fmt::Debug + Send + Sync + Sized + 'static {
     }
 
     /// The task of a suspended session has ended: from now on, the factory may load the session with this loader.
-    fn unloaded(&self, session: SessionId, loader: SessionLoader<Self>) {
+    fn after_unload(&self, session: SessionId, loader: SessionLoader<Self>) {
         let _ = (session, loader);
     }
 
@@ -163,7 +163,7 @@ pub struct SessionContext<F: DeciderFactory> {
     pub session: SessionId,
     /// How often this task has loaded the session, from 1. Signals of an earlier generation are stale.
     pub generation: u32,
-    /// Where the session's work reports.
+    /// The channel on which the session's work reports.
     pub signals: SignalSender<SignalOf<F>>,
     /// The host, for work that runs sessions of its own.
     pub host: Host<F>,

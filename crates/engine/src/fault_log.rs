@@ -1,4 +1,4 @@
-//! Writes one log line for every durable fault: the log never reports what a crash can undo.
+//! Writes one log line for every durable fault, after its commit: a crash can undo none of them.
 //!
 //! Faults are scrubbed before they are recorded, so the line needs no further scrubbing. A fault that is repeated by
 //! the end of its turn, task or session gets no second line.
@@ -15,7 +15,7 @@ use crate::subscribers::CommitSubscriber;
 #[derive(Debug)]
 pub(crate) struct FaultLog {
     session: SessionId,
-    /// Who is affected; empty if the session has no such label.
+    /// The labels for tenant and owner; empty if the session has no such label.
     tenant: String,
     owner: String,
 }
@@ -48,7 +48,7 @@ fn is_repetition(earlier: &[Entry], event: &Event, fault: &Fault) -> bool {
         | Event::SessionEnded { .. }
         | Event::TaskEnded { .. }
         | Event::AggregateEnded { .. } => true,
-        // After several tries the end of the retries is news; after one it is the failure itself.
+        // With one attempt, the end of the retries repeats the failure; with several it is a new fact.
         Event::RecoveryFailed { .. } => fault.attempts().is_none_or(|tries| tries.attempt <= 1),
         _ => false,
     };
@@ -59,7 +59,7 @@ fn is_repetition(earlier: &[Entry], event: &Event, fault: &Fault) -> bool {
 
 impl FaultLog {
     fn write_line(&self, entry: &Entry, fault: &Fault) {
-        let (tenant, user) = (filled(&self.tenant), filled(&self.owner));
+        let (tenant, user) = (non_empty(&self.tenant), non_empty(&self.owner));
         let row = fault.row();
         let scope = match &*entry.event {
             Event::FaultRaised { scope, .. } | Event::RecoveryFailed { scope, .. } => Some(scope),
@@ -110,6 +110,6 @@ impl FaultLog {
 }
 
 /// `None` for an empty text, so that the line has no empty field.
-fn filled(text: &str) -> Option<&str> {
+fn non_empty(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
 }

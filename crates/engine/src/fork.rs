@@ -1,8 +1,8 @@
 //! Forks: a session with a copy of another one's conversation, up to a point between turns.
 //!
-//! A fork has what the model and the reader need: messages, answers, calls, decisions, plans and settings. Faults,
-//! retries, waits, deltas, timers, costs and the gateways' own facts stay with the parent, so that nothing is counted or
-//! fires twice. The copy is one append: it is there as a whole or not at all.
+//! A fork has the records that the model and readers need: messages, answers, calls, decisions, plans and settings.
+//! Faults, retries, waits, deltas, timers, costs and the gateways' own facts stay with the parent, so that nothing is
+//! counted or fires twice. The copy is one append, so it is complete or absent.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::{decider::DeciderFactory, host::Host};
 
 /// Validity of the lease while the copy is written.
-const LEASE: Duration = Duration::from_secs(60);
+const COPY_LEASE: Duration = Duration::from_secs(60);
 /// The most records of a copy.
 const RECORDS_MAX: usize = 50_000;
 /// The most bytes of a copy's records.
@@ -27,20 +27,20 @@ const BYTES_MAX: usize = 64 << 20;
 impl<F: DeciderFactory> Host<F> {
     /// Copies a session up to a point; see [`budao_core::engine::Engine::fork`].
     pub(crate) async fn fork_session(&self, request: ForkRequest) -> Result<SessionId, Fault> {
-        let conversation = self.conversation(request).await?;
+        let conversation = self.read_conversation(request).await?;
         let (entries, settings) = conversation.into_entries(request.parent)?;
         if !self.factory().accepts(&settings) {
             return Err(wrong_engine(request.parent, &settings));
         }
         let session = request.session.unwrap_or_else(|| SessionId(self.config().world.uuid()));
-        let lease = self.lease_of_copy(session).await?;
+        let lease = self.lease_new_session(session).await?;
         let written = self.write_copy(&lease, entries).await;
         self.config().journal.release(&lease).await?;
         written.map(|()| session)
     }
 
-    /// Reads what a fork keeps of the parent, up to the point.
-    async fn conversation(&self, request: ForkRequest) -> Result<ForkCopy, Fault> {
+    /// Reads the parent up to the fork point and keeps the records of the conversation.
+    async fn read_conversation(&self, request: ForkRequest) -> Result<ForkCopy, Fault> {
         let mut conversation = ForkCopy::new(request.point);
         let mut after = 0;
         loop {
@@ -50,17 +50,17 @@ impl<F: DeciderFactory> Host<F> {
             let Some(last) = page.records.last() else { return conversation.finish() };
             after = last.seq;
             for stored in &page.records {
-                if conversation.take(stored.record()?, stored.body.len())? {
+                if conversation.add(stored.record()?, stored.body.len())? {
                     return Ok(conversation);
                 }
             }
         }
     }
 
-    async fn lease_of_copy(&self, session: SessionId) -> Result<Lease, Fault> {
+    async fn lease_new_session(&self, session: SessionId) -> Result<Lease, Fault> {
         let journal = &self.config().journal;
         let holder = self.config().holder.clone();
-        let (ttl, if_missing, dead_holder) = (LEASE, IfMissing::Create, None);
+        let (ttl, if_missing, dead_holder) = (COPY_LEASE, IfMissing::Create, None);
         let request = LeaseRequest { session, holder, ttl, if_missing, dead_holder };
         let lease = journal.take_lease(request).await?;
         if lease.head == 0 {
@@ -74,7 +74,7 @@ impl<F: DeciderFactory> Host<F> {
 
     async fn write_copy(&self, lease: &Lease, entries: Vec<Entry>) -> Result<(), Fault> {
         let journal = &self.config().journal;
-        for digest in entries.iter().filter_map(|entry| stored_output(&entry.event)) {
+        for digest in entries.iter().filter_map(|entry| stored_output_digest(&entry.event)) {
             // An output that retention removed is missing in the parent as well.
             if let Some(content) = journal.blob(digest.parse::<Digest>()?).await? {
                 journal.put_blob(lease.session, content).await?;
@@ -96,7 +96,7 @@ fn refuse_gap(session: SessionId, page: &Page) -> Result<(), Fault> {
 }
 
 /// The name of a call's output that is stored apart from the record.
-fn stored_output(event: &Event) -> Option<&str> {
+fn stored_output_digest(event: &Event) -> Option<&str> {
     match event {
         Event::ToolCallEnded { outcome: Outcome::Done(output), .. } => match &output.cut {
             Some(Truncation { kept: Some(digest), .. }) => Some(digest),
@@ -106,14 +106,14 @@ fn stored_output(event: &Event) -> Option<&str> {
     }
 }
 
-/// The records that a fork keeps, as far as they are read.
+/// The conversation records of the parent that were read so far.
 #[derive(Debug)]
 struct ForkCopy {
     point: ForkPoint,
     kept: Vec<Record>,
     bytes: usize,
     is_running: bool,
-    /// How many of the kept records lie before the last position between turns, and that position.
+    /// The number of kept records up to the last position between turns, and that position.
     last_boundary: (usize, Seq),
     /// The command of the message that the fork ends before, once it is read.
     message: Option<CommandId>,
@@ -125,8 +125,8 @@ impl ForkCopy {
         Self { point, kept, bytes, is_running, last_boundary: (0, 0), message: None }
     }
 
-    /// Takes one record of the parent. Returns whether the point is reached.
-    fn take(&mut self, record: Record, bytes: usize) -> Result<bool, Fault> {
+    /// Adds one record of the parent. Returns true once the fork point is reached.
+    fn add(&mut self, record: Record, bytes: usize) -> Result<bool, Fault> {
         let seq = record.seq;
         if self.point == ForkPoint::BeforeMessage(seq) {
             self.message = accepted_command(&record.event).cloned();
@@ -142,7 +142,7 @@ impl ForkCopy {
         if is_conversation(&record.event) {
             self.bytes += bytes;
             self.kept.push(record);
-            self.check_size()?;
+            self.check_limits()?;
         }
         if !self.is_running {
             self.last_boundary = (self.kept.len(), seq);
@@ -150,13 +150,13 @@ impl ForkCopy {
         match self.point {
             ForkPoint::After(at) if at == seq && self.last_boundary.1 == at => Ok(true),
             ForkPoint::After(at) if at <= seq => {
-                Err(invalid_fork_point("at", at, "at lies between turns"))
+                Err(fork_point_fault("at", at, "at lies between turns"))
             }
             _ => Ok(false),
         }
     }
 
-    fn check_size(&self) -> Result<(), Fault> {
+    fn check_limits(&self) -> Result<(), Fault> {
         let (limit, name) = match (self.kept.len() > RECORDS_MAX, self.bytes > BYTES_MAX) {
             (true, _) => (RECORDS_MAX, "fork_records"),
             (false, true) => (BYTES_MAX, "fork_bytes"),
@@ -167,14 +167,14 @@ impl ForkCopy {
             .with(Fact::LimitName, name))
     }
 
-    /// The parent has no further records.
+    /// Ends the read at the parent's head. Any other fork point was not found and is invalid.
     fn finish(self) -> Result<Self, Fault> {
         match self.point {
             ForkPoint::End => Ok(self),
-            ForkPoint::After(at) => Err(invalid_fork_point("at", at, "at lies between turns")),
+            ForkPoint::After(at) => Err(fork_point_fault("at", at, "at lies between turns")),
             ForkPoint::BeforeMessage(at) => {
                 let rule = "before is the position of a message that a turn has begun to answer";
-                Err(invalid_fork_point("before", at, rule))
+                Err(fork_point_fault("before", at, rule))
             }
         }
     }
@@ -190,7 +190,7 @@ impl ForkCopy {
                 _ => None,
             })
             .collect();
-        // A message that waited at this point is no part of the fork.
+        // A message that waited in the queue at the fork point is left out.
         kept.retain(|record| {
             accepted_command(&record.event).is_none_or(|id| answered.contains(id))
         });
@@ -210,11 +210,11 @@ impl ForkCopy {
             }
         };
         let origin = Origin::Fork { parent, at, copied };
-        Ok((kept.into_iter().map(|record| entry(record, &origin)).collect(), settings))
+        Ok((kept.into_iter().map(|record| to_entry(record, &origin)).collect(), settings))
     }
 }
 
-fn invalid_fork_point(field: &'static str, at: Seq, rule: &'static str) -> Fault {
+fn fork_point_fault(field: &'static str, at: Seq, rule: &'static str) -> Fault {
     Fault::new(Kind::ConstraintViolated, Operation::OpenSession)
         .with(Fact::Field, field)
         .with(Fact::Constraint, rule)
@@ -232,14 +232,14 @@ fn accepted_command(event: &Event) -> Option<&CommandId> {
     }
 }
 
-fn entry(record: Record, origin: &Origin) -> Entry {
+fn to_entry(record: Record, origin: &Origin) -> Entry {
     let event = match record.event {
         Event::SessionOpened { settings, .. } => Event::SessionOpened {
-            settings: without_parent_grants(settings),
+            settings: strip_parent_grants(settings),
             origin: Some(origin.clone()),
         },
         Event::SettingsChanged { settings } => {
-            Event::SettingsChanged { settings: without_parent_grants(settings) }
+            Event::SettingsChanged { settings: strip_parent_grants(settings) }
         }
         Event::TimerFired { command, content, .. } => Event::MessageAccepted { command, content },
         event => event,
@@ -248,7 +248,7 @@ fn entry(record: Record, origin: &Origin) -> Entry {
 }
 
 /// The settings without the tools that workers offer to the parent and without its remembered permissions.
-fn without_parent_grants(mut settings: Settings) -> Settings {
+fn strip_parent_grants(mut settings: Settings) -> Settings {
     settings.offers.clear();
     settings.permissions.remembered.clear();
     settings

@@ -29,7 +29,7 @@ use crate::{
     batch::TaskRefusal,
     decider::{DeciderFactory, SignalOf},
     registry::SessionRegistry,
-    remote::{REMOTE_ANSWER, RemoteSubmission, confirm_failure, submit_remote},
+    remote::{REMOTE_ANSWER_TIMEOUT, RemoteSubmission, confirm_failure, submit_remote},
     restart::is_transient,
     session_task::{Message, SessionTask},
     tenant_timers::TimerReservations,
@@ -93,7 +93,7 @@ pub(crate) struct HostState<F: DeciderFactory> {
     factory: F,
     registry: SessionRegistry<Message<SignalOf<F>>>,
     /// Sessions with a polling task.
-    polled: DashMap<SessionId, ()>,
+    polling: DashMap<SessionId, ()>,
     written: WrittenPositions,
     waker: TimerWaker,
     timer_reservations: TimerReservations,
@@ -116,7 +116,7 @@ impl<F: DeciderFactory> Host<F> {
     /// A host without loaded sessions.
     #[must_use]
     pub fn new(config: HostConfig, factory: F) -> Self {
-        let (registry, polled) = (SessionRegistry::default(), DashMap::new());
+        let (registry, polling) = (SessionRegistry::default(), DashMap::new());
         let written = WrittenPositions::default();
         let waker = TimerWaker::default();
         let timer_reservations = TimerReservations::default();
@@ -124,7 +124,7 @@ impl<F: DeciderFactory> Host<F> {
             config,
             factory,
             registry,
-            polled,
+            polling,
             written,
             waker,
             timer_reservations,
@@ -198,7 +198,7 @@ impl<F: DeciderFactory> Host<F> {
     /// Loads a session again and again until it is loaded here or nothing in it is unfinished. One polling task runs
     /// for each session.
     pub(crate) fn poll_until_finished(&self, session: SessionId) {
-        if self.0.polled.insert(session, ()).is_some() {
+        if self.0.polling.insert(session, ()).is_some() {
             return;
         }
         let host = self.clone();
@@ -209,7 +209,7 @@ impl<F: DeciderFactory> Host<F> {
                 wait = (wait * 2).min(POLL_WAIT_MAX);
                 drop(host.load(session));
             }
-            host.0.polled.remove(&session);
+            host.0.polling.remove(&session);
             // A session task that abandoned the session while this task ran did not start another poll.
             if !host.is_settled(session).await {
                 host.poll_until_finished(session);
@@ -286,7 +286,11 @@ impl<F: DeciderFactory> Host<F> {
     }
 
     /// Submits a command through the inbox of a session that another process writes.
-    async fn submit_remotely(&self, session: SessionId, command: Command) -> Result<Answer, Fault> {
+    async fn submit_through_inbox(
+        &self,
+        session: SessionId,
+        command: Command,
+    ) -> Result<Answer, Fault> {
         let HostConfig { journal, world, .. } = self.config();
         let mut remote = match submit_remote(&**journal, session, command).await? {
             RemoteSubmission::Answered(answer) => return Ok(answer),
@@ -295,7 +299,9 @@ impl<F: DeciderFactory> Host<F> {
         // The other process may have died; its session is loaded here when the lease has run out.
         self.poll_until_finished(session);
         loop {
-            if let Some(answer) = remote.wait(&**journal, &*world.clock, REMOTE_ANSWER).await? {
+            if let Some(answer) =
+                remote.wait(&**journal, &*world.clock, REMOTE_ANSWER_TIMEOUT).await?
+            {
                 return Ok(answer);
             }
         }
@@ -337,18 +343,19 @@ impl<F: DeciderFactory> Engine for Host<F> {
         let config = self.config();
         let limit = config.limits.tenant_timers;
         let reservations = &self.0.timer_reservations;
-        let _reserved = match reservations.check(&*config.journal, session, &command, limit).await {
-            Err(fault) if fault.kind() == Kind::LimitReached => {
-                return Ok(Answer::Rejected { fault });
-            }
-            reserved => reserved?,
-        };
+        let _reserved =
+            match reservations.reserve_for(&*config.journal, session, &command, limit).await {
+                Err(fault) if fault.kind() == Kind::LimitReached => {
+                    return Ok(Answer::Rejected { fault });
+                }
+                reserved => reserved?,
+            };
         let (reply, answered) = oneshot::channel();
         let copy = Box::new(command.clone());
         let message = Message::Command { command: copy, from_inbox: false, reply };
         self.send(session, IfMissing::Refuse, message).await?;
         match answered.await.unwrap_or_else(|_| Err(task_gone(session).into())) {
-            Err(TaskRefusal::UseInbox) => self.submit_remotely(session, command).await,
+            Err(TaskRefusal::UseInbox) => self.submit_through_inbox(session, command).await,
             Err(TaskRefusal::Fault(fault)) => {
                 confirm_failure(&*self.config().journal, session, &command.id, fault).await
             }
@@ -441,7 +448,7 @@ impl<F: DeciderFactory> Engine for Host<F> {
             }
         };
         // All at once: a session whose queue is full must not delay the others.
-        let all = futures::future::join_all(self.0.registry.all().into_iter().map(stop));
+        let all = futures::future::join_all(self.0.registry.senders().into_iter().map(stop));
         let config = self.config();
         let bound = grace + config.limits.kill_grace * 2 + Duration::from_secs(5);
         tokio::select! {

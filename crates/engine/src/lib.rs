@@ -1,8 +1,8 @@
 //! The session host every engine runs on.
 //!
-//! [`Host`] owns what all engines do alike: the registry of loaded sessions, the lease and its renewal, the inbox,
-//! batches that are durable before they are answered, restart after the journal failed, take-over of sessions whose
-//! process died, shutdown and follow. It implements [`budao_core::engine::Engine`].
+//! [`Host`] has the parts that all engines share: the registry of loaded sessions, the lease and its renewal, the
+//! inbox, batches that are durable before they are answered, restart after the journal failed, take-over of sessions
+//! whose process died, shutdown and follow. It implements [`budao_core::engine::Engine`].
 //!
 //! An engine implements [`Decider`] (input in, events out, then start the work that is due) and [`DeciderFactory`]. A
 //! complete engine is about 120 lines: `tests/it/echo_engine.rs` is one. The native loop (`budao-runtime`), the Claude CLI
@@ -31,7 +31,9 @@ pub use decider::{Decider, DeciderFactory, HostInput, SessionContext, SignalOf, 
 pub use flush_timer::{FlushTimer, SteadyClock};
 pub use host::{Host, HostConfig, SessionLoader};
 pub use registry::SessionRegistry;
-pub use remote::{REMOTE_ANSWER, RemoteCommand, RemoteSubmission, confirm_failure, submit_remote};
+pub use remote::{
+    REMOTE_ANSWER_TIMEOUT, RemoteCommand, RemoteSubmission, confirm_failure, submit_remote,
+};
 pub use restart::{RestartDecision, RestartPolicy, WriterExit};
 pub use writer::{
     CommitResult, HolderLiveness, NoReclaimer, SessionWriter, SpaceReclaimer, UnknownLiveness,

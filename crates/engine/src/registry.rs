@@ -51,7 +51,7 @@ impl<M> SessionRegistry<M> {
 
     /// The channels of all sessions, oldest session first: the map's own order is random.
     #[must_use]
-    pub fn all(&self) -> Vec<mpsc::Sender<M>> {
+    pub fn senders(&self) -> Vec<mpsc::Sender<M>> {
         let mut all: Vec<_> =
             self.0.iter().map(|entry| (*entry.key(), entry.value().clone())).collect();
         all.sort_unstable_by_key(|(session, _)| *session);

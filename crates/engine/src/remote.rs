@@ -12,7 +12,7 @@ use budao_core::{
 use budao_journal::{Journal, SubmitOutcome};
 
 /// How long the other process may take to answer a command.
-pub const REMOTE_ANSWER: Duration = Duration::from_secs(30);
+pub const REMOTE_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A command in the inbox of a session that another process writes.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub enum RemoteSubmission {
 /// Puts a command into the inbox. Returns the answer if the command was answered before.
 ///
 /// # Errors
-/// When the command could not be made durable; it is withdrawn, because a disk may keep what it did not confirm.
+/// When the command could not be made durable. It is withdrawn, because a failed sync may still have written it.
 pub async fn submit_remote(
     journal: &dyn Journal,
     session: SessionId,
@@ -57,14 +57,14 @@ impl RemoteCommand {
     /// Waits up to `wait` for the answer; `None` when it has not arrived yet.
     ///
     /// # Errors
-    /// `request_timed_out` when the waits add up to [`REMOTE_ANSWER`]; the command is withdrawn.
+    /// `request_timed_out` when the waits add up to [`REMOTE_ANSWER_TIMEOUT`]; the command is withdrawn.
     pub async fn wait(
         &mut self,
         journal: &dyn Journal,
         clock: &dyn Clock,
         wait: Duration,
     ) -> Result<Option<Answer>, Fault> {
-        let wait = wait.min(REMOTE_ANSWER);
+        let wait = wait.min(REMOTE_ANSWER_TIMEOUT);
         tokio::select! {
             biased;
             answer = journal.await_answer(self.session, &self.command.id) => match answer {
@@ -73,13 +73,13 @@ impl RemoteCommand {
             },
             () = clock.sleep(wait) => self.waited += wait,
         }
-        if self.waited < REMOTE_ANSWER {
+        if self.waited < REMOTE_ANSWER_TIMEOUT {
             return Ok(None);
         }
         let fault = Fault::new(Kind::RequestTimedOut, Operation::SubmitCommand)
             .with(Fact::CommandId, self.command.id.to_string())
-            .with(Fact::TimeoutMs, REMOTE_ANSWER)
-            .with(Fact::ElapsedMs, REMOTE_ANSWER);
+            .with(Fact::TimeoutMs, REMOTE_ANSWER_TIMEOUT)
+            .with(Fact::ElapsedMs, REMOTE_ANSWER_TIMEOUT);
         self.withdraw(journal, fault).await.map(Some)
     }
 
@@ -109,7 +109,7 @@ async fn withdraw(
     }
 }
 
-/// Checks a fault of a session's own task against the journal: a disk may keep what it did not confirm.
+/// Checks a fault of a session's own task against the journal: a failed sync may still have written the answer.
 ///
 /// # Errors
 /// The fault, unless the journal has an answer to the command.

@@ -13,12 +13,12 @@ use crate::{batch::TaskRefusal, writer::task_gone};
 /// Loads of one session task, the first included, before it abandons a session that fails.
 const LOADS_MAX: u32 = 5;
 
-/// Why a writer stopped.
+/// The reason for which a writer stopped.
 #[derive(Debug)]
 pub enum WriterExit {
     /// The session was idle for long enough.
     Idle,
-    /// The turn waits at the factory, at most so long.
+    /// The factory waits on behalf of the turn, at most this long.
     Suspended(Duration),
     /// The host shuts down.
     Stopped,
@@ -28,14 +28,14 @@ pub enum WriterExit {
     Failed(Fault),
 }
 
-/// What a session's task does after its writer stopped.
+/// The next action of a session's task after its writer stopped.
 #[derive(Debug)]
 pub enum RestartDecision {
     /// Load the session again after this wait.
     Restart(Duration),
     /// End. Messages that are still queued go to the next task, or are refused.
     End(Result<(), TaskRefusal>),
-    /// End although work may be unfinished; the host must look at the session again later.
+    /// End although work may be unfinished; the host polls the session until it is loaded again or finished.
     Abandon(Fault),
 }
 
@@ -44,20 +44,20 @@ pub enum RestartDecision {
 pub struct RestartPolicy {
     session: SessionId,
     attempt: u32,
-    abort_with: Option<Fault>,
+    abort_fault: Option<Fault>,
 }
 
 impl RestartPolicy {
     /// A policy with no restart counted.
     #[must_use]
     pub fn new(session: SessionId) -> Self {
-        Self { session, attempt: 0, abort_with: None }
+        Self { session, attempt: 0, abort_fault: None }
     }
 
-    /// The fault the restarted session must end its turn with, because the journal had no space left.
-    /// Returned once.
-    pub fn take_abort(&mut self) -> Option<Fault> {
-        self.abort_with.take()
+    /// Takes the fault with which the restarted session ends its turn: the journal had no space left. `None` after the
+    /// first call.
+    pub fn take_abort_fault(&mut self) -> Option<Fault> {
+        self.abort_fault.take()
     }
 
     /// Decides after a writer stopped; `Err` is a panic of the session's code.
@@ -67,7 +67,7 @@ impl RestartPolicy {
         retry: &RetryPolicy,
     ) -> RestartDecision {
         self.attempt += 1;
-        match exit.unwrap_or_else(|_| WriterExit::Failed(panicked(self.session))) {
+        match exit.unwrap_or_else(|_| WriterExit::Failed(panic_fault(self.session))) {
             // The journal works; a command turned out to be a repetition, so the batch is void.
             WriterExit::Failed(fault) if fault.kind() == Kind::CommandRepeated => {
                 self.attempt = 0;
@@ -79,7 +79,7 @@ impl RestartPolicy {
             }
             WriterExit::Failed(fault) if self.attempt < LOADS_MAX && is_transient(&fault) => {
                 tracing::error!(session = %self.session, %fault, "session failed, reloading");
-                self.abort_with = (fault.row().category == Category::Resource).then_some(fault);
+                self.abort_fault = (fault.row().category == Category::Resource).then_some(fault);
                 RestartDecision::Restart(retry.delay(self.attempt, 0.0))
             }
             WriterExit::Failed(fault) => RestartDecision::Abandon(fault),
@@ -98,7 +98,7 @@ pub(crate) fn is_transient(fault: &Fault) -> bool {
     )
 }
 
-fn panicked(session: SessionId) -> Fault {
+fn panic_fault(session: SessionId) -> Fault {
     Fault::new(Kind::Bug, Operation::RunTurn)
         .with(Fact::Session, session.to_string())
         .with_cause("the code that runs the session panicked")

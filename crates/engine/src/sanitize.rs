@@ -13,7 +13,7 @@ use serde_json::Value;
 /// Scrubs an event and limits the nesting of its payloads to `levels`. For engines whose payloads come from a foreign
 /// program.
 #[must_use]
-pub fn event(event: Event, scrubber: &Scrubber, levels: usize) -> Event {
+pub fn clean_event(event: Event, scrubber: &Scrubber, levels: usize) -> Event {
     let clean = |value: &mut Value| {
         nesting::flatten(value, levels);
         scrubber.clean_json(value);
@@ -57,7 +57,7 @@ mod tests {
     fn what_is_kept_can_be_read_again_however_deep_it_came() {
         let deep = (0..125).fold(json!(1), |inside, _| Value::Array(vec![inside]));
         let noted = Event::Annotated { topic: "t".into(), data: deep };
-        let kept = event(noted, &Scrubber::default(), 64);
+        let kept = clean_event(noted, &Scrubber::default(), 64);
         let text = serde_json::to_string(&json!({ "record": { "event": kept } })).unwrap();
         let again: Value = serde_json::from_str(&text).unwrap();
         let again: Event = serde_json::from_value(again["record"]["event"].clone()).unwrap();

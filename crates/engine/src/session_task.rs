@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Messages that may wait for one session.
-pub(crate) const QUEUE: usize = 256;
+pub(crate) const QUEUE_MESSAGES: usize = 256;
 
 /// A message to a session's task.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl<F: DeciderFactory> SessionTask<F> {
         session: SessionId,
         if_missing: IfMissing,
     ) -> mpsc::Sender<Message<SignalOf<F>>> {
-        let (sender, messages) = mpsc::channel(QUEUE);
+        let (sender, messages) = mpsc::channel(QUEUE_MESSAGES);
         let spawn = std::sync::Arc::clone(&host.config().world.spawn);
         let task = Self {
             host,
@@ -112,7 +112,8 @@ impl<F: DeciderFactory> SessionTask<F> {
         let mut restarts = RestartPolicy::new(self.session);
         let mut is_abandoned = false;
         let end = loop {
-            let exit = AssertUnwindSafe(self.run_once(restarts.take_abort())).catch_unwind().await;
+            let exit =
+                AssertUnwindSafe(self.run_once(restarts.take_abort_fault())).catch_unwind().await;
             match restarts.decide(exit, &config.limits.retry) {
                 RestartDecision::Restart(wait) if wait.is_zero() => {}
                 RestartDecision::Restart(wait) => config.world.clock.sleep(wait).await,
@@ -127,7 +128,7 @@ impl<F: DeciderFactory> SessionTask<F> {
         let is_suspended = self.is_suspended;
         self.leave(end).await;
         if is_suspended {
-            host.factory().unloaded(session, host.loader());
+            host.factory().after_unload(session, host.loader());
         }
         if has_timers {
             host.wake_timers();
@@ -159,7 +160,7 @@ impl<F: DeciderFactory> SessionTask<F> {
         exit
     }
 
-    /// Waits until the decider has released what it holds: the next writer may start the same thing again.
+    /// Waits until the decider has released its resources, because the next writer may acquire the same ones.
     async fn close(&mut self, loaded: &mut LoadedSession<F>) {
         use crate::decider::Decider as _;
         let Some(mut closed) = loaded.decider.close() else { return };
@@ -173,7 +174,7 @@ impl<F: DeciderFactory> SessionTask<F> {
                 () = &mut closed => break,
                 () = &mut timeout => break,
                 // A full queue must not keep the work from ending: its last signals are dropped.
-                Some(message) = self.messages.recv(), if kept.len() < QUEUE => match message {
+                Some(message) = self.messages.recv(), if kept.len() < QUEUE_MESSAGES => match message {
                     Message::Signal(_) => {}
                     other => kept.push(other),
                 },

@@ -9,7 +9,7 @@ use budao_journal::Entry;
 
 use crate::fault_log::FaultLog;
 
-/// Receives what a session committed.
+/// Receives the committed entries of one session.
 pub(crate) trait CommitSubscriber: Send + Sync + fmt::Debug {
     /// Called once for each append, in order, after it is durable.
     fn on_commit(&mut self, entries: &[Entry]);

@@ -1,4 +1,4 @@
-//! The bound on the timers of a tenant. It counts over sessions, so no single session can keep it.
+//! The bound on the timers of a tenant. It spans sessions, so the host enforces it and not a session.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ pub(crate) struct TimerReservations(Arc<Mutex<Reservations>>);
 #[derive(Debug, Default)]
 struct Reservations {
     next: u64,
-    /// In order of arrival: a command counts those before it.
+    /// In order of arrival: a command counts the reservations before its own.
     open: BTreeMap<u64, ReservedTimer>,
 }
 
@@ -61,7 +61,7 @@ impl TimerReservations {
     ///
     /// # Errors
     /// `limit_reached`, or a fault of the journal.
-    pub(crate) async fn check(
+    pub(crate) async fn reserve_for(
         &self,
         journal: &dyn Journal,
         session: SessionId,
@@ -80,7 +80,7 @@ impl TimerReservations {
         }
         let tenant = state.settings.tenant();
         let reserved = self.reserve(tenant, session, timer);
-        let count = reserved.timers_before(journal, tenant, limit).await?;
+        let count = reserved.count_timers(journal, tenant, limit).await?;
         if count < limit {
             return Ok(Some(reserved));
         }
@@ -93,7 +93,7 @@ impl TimerReservations {
 
 impl TimerReservation {
     /// The timers of the tenant: those that are recorded, and those of commands that arrived before this one.
-    async fn timers_before(
+    async fn count_timers(
         &self,
         journal: &dyn Journal,
         tenant: &str,

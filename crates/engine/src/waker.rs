@@ -1,7 +1,7 @@
 //! Wakes sessions whose timers are due and that no process has loaded.
 //!
 //! A loaded session fires its own timers. For the others, one task of the host asks the journal which timer is next and
-//! sleeps until then, at most [`WAKE_POLL`]: timers that other processes set, and clocks that are set, are found by that
+//! sleeps until then, at most [`WAKE_POLL`]. It thus notices timers of other processes and clock changes within that
 //! time. To wake a session is to load it; of several servers, the one that gets the lease fires its timers.
 
 use std::{
@@ -31,10 +31,10 @@ const WAKE_POLL: Duration = Duration::from_secs(10);
 const WAKE_PAGE: usize = 64;
 /// Sessions that are loaded in one round; further ones wait for the next.
 const WAKES_PER_ROUND: usize = 256;
-/// The pause after a round that left sessions over.
-const NEXT_ROUND: Duration = Duration::from_millis(250);
+/// The pause after a round that did not load all due sessions.
+const ROUND_PAUSE: Duration = Duration::from_millis(250);
 /// The longest wait before a session that did not wake is loaded again.
-const RETRY_MAX: Duration = Duration::from_secs(300);
+const ATTEMPT_WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// The state of a host's waker.
 #[derive(Debug, Default)]
@@ -42,14 +42,14 @@ pub(crate) struct TimerWaker {
     is_running: AtomicBool,
     is_stopped: AtomicBool,
     /// A session with timers was unloaded: the next time may be earlier than the waker knows.
-    unloaded: Arc<Notify>,
+    changed: Arc<Notify>,
 }
 
 impl TimerWaker {
     /// Wakes no further session.
     pub(crate) fn stop(&self) {
         self.is_stopped.store(true, Ordering::SeqCst);
-        self.unloaded.notify_one();
+        self.changed.notify_one();
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -68,18 +68,18 @@ impl<F: DeciderFactory> Host<F> {
     /// Starts the waker, or makes it read the journal again.
     pub(crate) fn wake_timers(&self) {
         let waker = self.waker();
-        waker.unloaded.notify_one();
+        waker.changed.notify_one();
         if waker.is_running.swap(true, Ordering::SeqCst) {
             return;
         }
-        let (host, unloaded) = (Arc::downgrade(&self.0), Arc::clone(&waker.unloaded));
+        let (host, changed) = (Arc::downgrade(&self.0), Arc::clone(&waker.changed));
         let clock = Arc::clone(&self.config().world.clock);
         self.config().world.spawn.spawn(Box::pin(async move {
-            let mut tried = BTreeMap::new();
-            while let Some(wait) = wake(&host, &mut tried).await {
+            let mut attempts = BTreeMap::new();
+            while let Some(wait) = run_round(&host, &mut attempts).await {
                 tokio::select! {
                     biased;
-                    () = unloaded.notified() => {}
+                    () = changed.notified() => {}
                     () = clock.sleep(wait) => {}
                 }
             }
@@ -87,7 +87,7 @@ impl<F: DeciderFactory> Host<F> {
     }
 
     /// Loads the sessions whose timers are due. Returns how long the waker may sleep.
-    async fn wake_due(&self, tried: &mut BTreeMap<SessionId, WakeAttempt>) -> Duration {
+    async fn wake_due_sessions(&self, attempts: &mut BTreeMap<SessionId, WakeAttempt>) -> Duration {
         let now = self.config().world.clock.now();
         let (mut after, mut due, mut loaded) = (None, BTreeSet::new(), 0);
         loop {
@@ -103,13 +103,13 @@ impl<F: DeciderFactory> Host<F> {
             for timed in page {
                 after = Some((timed.wake_at, timed.session));
                 if timed.wake_at > now {
-                    tried.retain(|session, _| due.contains(session));
+                    attempts.retain(|session, _| due.contains(session));
                     return timed.wake_at.since(now).min(WAKE_POLL);
                 }
                 due.insert(timed.session);
-                if self.must_wake(&timed, now, tried) {
+                if self.record_attempt_if_due(&timed, now, attempts) {
                     if loaded >= WAKES_PER_ROUND || self.loaded() >= self.config().limits.sessions {
-                        return NEXT_ROUND;
+                        return ROUND_PAUSE;
                     }
                     loaded += 1;
                     tracing::debug!(session = %timed.session, due = %timed.wake_at, "session woken");
@@ -117,18 +117,18 @@ impl<F: DeciderFactory> Host<F> {
                 }
             }
             if is_last {
-                tried.retain(|session, _| due.contains(session));
+                attempts.retain(|session, _| due.contains(session));
                 return WAKE_POLL;
             }
         }
     }
 
     /// Whether this process loads the session now: it is not loaded here, no living server has it, and it runs here.
-    fn must_wake(
+    fn record_attempt_if_due(
         &self,
         timed: &TimedSession,
         now: Timestamp,
-        tried: &mut BTreeMap<SessionId, WakeAttempt>,
+        attempts: &mut BTreeMap<SessionId, WakeAttempt>,
     ) -> bool {
         let config = self.config();
         let is_elsewhere = timed.lease.as_ref().is_some_and(|lease| {
@@ -139,27 +139,27 @@ impl<F: DeciderFactory> Host<F> {
         if is_elsewhere || !is_own || self.registry().contains(timed.session) {
             return false;
         }
-        let before = tried.get(&timed.session).copied();
+        let before = attempts.get(&timed.session).copied();
         // A clock that was set back must not delay the next attempt.
         let is_early =
             |before: WakeAttempt| before.next > now && before.next <= now.after(before.wait);
         if before.is_some_and(is_early) {
             return false;
         }
-        let wait = before.map_or(WAKE_POLL, |before| (before.wait * 2).min(RETRY_MAX));
-        tried.insert(timed.session, WakeAttempt { next: now.after(wait), wait });
+        let wait = before.map_or(WAKE_POLL, |before| (before.wait * 2).min(ATTEMPT_WAIT_MAX));
+        attempts.insert(timed.session, WakeAttempt { next: now.after(wait), wait });
         true
     }
 }
 
 /// One round, unless the host is gone or stops.
-async fn wake<F: DeciderFactory>(
+async fn run_round<F: DeciderFactory>(
     host: &Weak<HostState<F>>,
-    tried: &mut BTreeMap<SessionId, WakeAttempt>,
+    attempts: &mut BTreeMap<SessionId, WakeAttempt>,
 ) -> Option<Duration> {
     let host = Host(host.upgrade()?);
     match host.waker().is_stopped() {
         true => None,
-        false => Some(host.wake_due(tried).await),
+        false => Some(host.wake_due_sessions(attempts).await),
     }
 }

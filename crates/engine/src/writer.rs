@@ -20,21 +20,21 @@ use budao_journal::{
 };
 
 use crate::{
-    batch::{AdmittedCommand, Batch, KnownAnswer, Reply, TaskRefusal},
+    batch::{AdmittedCommand, Batch, RememberedAnswer, Reply, TaskRefusal},
     restart::{WriterExit, is_transient},
     subscribers::CommitSubscribers,
     written::{WriterPosition, WrittenPositions},
 };
 
 /// Answers kept in memory for commands that are repeated soon.
-const REMEMBERED_ANSWERS: usize = 64;
-/// Tries of one append; the wait before try `n + 1` is `n` times [`APPEND_WAIT`].
+const RECENT_ANSWERS_MAX: usize = 64;
+/// Tries of one append; the wait before try `n + 1` is `n` times [`APPEND_RETRY_WAIT`].
 const APPEND_TRIES: u32 = 4;
-const APPEND_WAIT: Duration = Duration::from_millis(100);
+const APPEND_RETRY_WAIT: Duration = Duration::from_millis(100);
 /// Upper bound for a plausible lease, unless four of our own leases are longer. A longer one is treated as clock skew.
 const PLAUSIBLE_LEASE: Duration = Duration::from_secs(60);
 /// A live holder renews its lease within this time, unless one of our own leases is longer.
-const RENEWAL_PROOF: Duration = Duration::from_secs(15);
+const RENEWAL_DEADLINE: Duration = Duration::from_secs(15);
 
 /// Knows which lease holders have died, so that their leases need not run out first.
 pub trait HolderLiveness: Send + Sync + fmt::Debug {
@@ -61,7 +61,7 @@ impl HolderLiveness for UnknownLiveness {
 /// Frees disk space, memory or quota after an append failed for lack of it.
 #[async_trait]
 pub trait SpaceReclaimer: Send + Sync {
-    /// Frees what it can. Returns whether the append is worth another try.
+    /// Frees as much as possible. Returns whether another try of the append may succeed.
     async fn reclaim(&self, fault: &Fault) -> bool;
 }
 
@@ -109,12 +109,12 @@ pub struct SessionWriter {
     snapshot_distance: Seq,
     watch: ChangeWatch,
     /// The last read of the inbox failed and must be repeated.
-    inbox_unread: bool,
+    must_reread_inbox: bool,
     /// The session has no records yet and its opening is under way: no command can be answered.
     is_opening: bool,
     /// The session has just been opened: commands that arrived before can be answered.
-    just_opened: bool,
-    remembered: VecDeque<KnownAnswer>,
+    was_just_opened: bool,
+    recent_answers: VecDeque<RememberedAnswer>,
     subscribers: CommitSubscribers,
     position: Arc<WriterPosition>,
 }
@@ -165,10 +165,10 @@ impl SessionWriter {
             snapshot,
             snapshot_distance: limits.snapshot_records,
             watch,
-            inbox_unread: false,
+            must_reread_inbox: false,
             is_opening: if_missing == IfMissing::Create && state.head == 0,
-            just_opened: false,
-            remembered: VecDeque::new(),
+            was_just_opened: false,
+            recent_answers: VecDeque::new(),
             subscribers: CommitSubscribers::new(session, &state, &world.spans),
             position: config.written.register(session, state.head),
         };
@@ -197,12 +197,12 @@ impl SessionWriter {
             Err(fault) => tracing::warn!(session = %self.session, %fault, "lease renewal failed"),
         }
         self.renew_at = now.after(self.renewal);
-        Ok(self.inbox_unread)
+        Ok(self.must_reread_inbox)
     }
 
     /// Completes when the inbox may hold a new command.
     pub async fn inbox_changed(&mut self) {
-        if !std::mem::take(&mut self.just_opened) {
+        if !std::mem::take(&mut self.was_just_opened) {
             self.watch.changed().await;
         }
     }
@@ -214,12 +214,12 @@ impl SessionWriter {
         }
         match self.journal.inbox(self.session).await {
             Ok(commands) => {
-                self.inbox_unread = false;
+                self.must_reread_inbox = false;
                 commands
             }
             Err(fault) => {
                 tracing::warn!(session = %self.session, %fault, "inbox read failed");
-                self.inbox_unread = true;
+                self.must_reread_inbox = true;
                 Vec::new()
             }
         }
@@ -275,7 +275,7 @@ impl SessionWriter {
             return None;
         }
         let (reply, body_hash) =
-            batch.answer_known(self.session, command, reply, &self.remembered)?;
+            batch.answer_repetition(self.session, command, reply, &self.recent_answers)?;
         let recorded = (!from_inbox && !command.id.is_own()).then(|| command.clone());
         if recorded.is_some() && self.was_answered(&command.id).await {
             drop(reply.send(Err(TaskRefusal::UseInbox)));
@@ -292,7 +292,7 @@ impl SessionWriter {
     /// Makes a batch durable, then answers its callers. `state` is the session after the batch.
     ///
     /// # Errors
-    /// When the append failed; the callers have been told.
+    /// When the append failed; the callers of the batch have received a refusal.
     pub async fn commit(
         &mut self,
         batch: Batch,
@@ -311,9 +311,9 @@ impl SessionWriter {
             return Err(exit);
         }
         if self.is_opening && state.head > 0 {
-            (self.is_opening, self.just_opened) = (false, true);
+            (self.is_opening, self.was_just_opened) = (false, true);
         }
-        let entries = batch.answer_all(&mut self.remembered, REMEMBERED_ANSWERS);
+        let entries = batch.answer_all(&mut self.recent_answers, RECENT_ANSWERS_MAX);
         self.position.advance(state.head);
         self.subscribers.publish(&entries);
         Ok(CommitResult { entries, wrote })
@@ -362,7 +362,7 @@ impl SessionWriter {
             }
             if !is_full {
                 tracing::warn!(session = %self.session, %fault, attempt, "append failed, retrying");
-                self.clock.sleep(APPEND_WAIT * attempt).await;
+                self.clock.sleep(APPEND_RETRY_WAIT * attempt).await;
             } else if !reclaimer.reclaim(&fault).await {
                 return Err(WriterExit::Failed(fault));
             }
@@ -399,7 +399,7 @@ async fn take_lease(
 }
 
 /// Was the lease granted before the clock was set back? It would then block every writer until the clock catches up. A
-/// live holder renews it within [`RENEWAL_PROOF`], so an implausibly long lease that stays unchanged is dead.
+/// live holder renews it within [`RENEWAL_DEADLINE`], so an implausibly long lease that stays unchanged is dead.
 async fn is_from_skewed_clock(
     config: WriterConfig<'_>,
     session: SessionId,
@@ -409,7 +409,7 @@ async fn is_from_skewed_clock(
     if lease.expires.since(config.world.clock.now()) <= PLAUSIBLE_LEASE.max(ttl * 4) {
         return Ok(false);
     }
-    config.world.clock.sleep(RENEWAL_PROOF.max(ttl)).await;
+    config.world.clock.sleep(RENEWAL_DEADLINE.max(ttl)).await;
     let now = config.journal.info(session).await?.and_then(|info| info.lease);
     Ok(now.as_ref() == Some(lease))
 }

@@ -1,6 +1,6 @@
-//! Which records this process wrote, for metrics that count each record on one server only.
+//! The ranges of records that this process wrote, for metrics that count each record on one server only.
 //!
-//! A writer stores its position after each commit. [`WrittenPositions::take`] reports what is new since the last call.
+//! A writer stores its position after each commit. [`WrittenPositions::take`] reports the ranges since its last call.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -13,7 +13,7 @@ use budao_core::{
 };
 
 /// Upper bound of writers whose positions are stored; the oldest that have ended are dropped first.
-const WRITERS: usize = 100_000;
+const WRITERS_MAX: usize = 100_000;
 
 /// The positions of one writer.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl WrittenPositions {
             head: AtomicU64::new(head),
         });
         let mut writers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if writers.len() >= WRITERS {
+        if writers.len() >= WRITERS_MAX {
             let half = writers.len() / 2;
             let mut index = 0;
             writers.retain(|writer| {
@@ -61,7 +61,7 @@ impl WrittenPositions {
         position
     }
 
-    /// Returns what was written since the last call, in the order in which the writers started.
+    /// Returns the ranges written since the last call, in the order in which the writers started.
     pub(crate) fn take(&self) -> Vec<WrittenRange> {
         let mut writers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ranges = Vec::new();
@@ -104,9 +104,9 @@ mod tests {
     #[test]
     fn without_a_caller_the_number_of_stored_writers_is_bounded() {
         let positions = WrittenPositions::default();
-        for _ in 0..=WRITERS {
+        for _ in 0..=WRITERS_MAX {
             drop(positions.register(SessionId(uuid::Uuid::nil()), 0));
         }
-        assert!(positions.0.lock().expect("not poisoned").len() <= WRITERS);
+        assert!(positions.0.lock().expect("not poisoned").len() <= WRITERS_MAX);
     }
 }

@@ -122,10 +122,10 @@ impl EncodedAppend {
             })
             .collect();
         if let Some(id) = repeated_id(answers.iter().map(|(id, _)| id)) {
-            return Err(faults::not_waiting(session, id));
+            return Err(faults::command_not_pending(session, id));
         }
         if let Some(id) = repeated_id(direct.iter().map(|(id, ..)| id)) {
-            return Err(faults::repeated(session, id));
+            return Err(faults::command_repeated(session, id));
         }
         let bytes = records_size(&records)
             + answers.iter().map(|(_, answer)| answer.len() + 80).sum::<usize>()

@@ -102,7 +102,7 @@ impl PostgresShared {
             if let Some(known) = self.stored(session, &rows[0])? {
                 return match known.answer {
                     _ if !is_same_request(&known.command.body, &command.body) => {
-                        Err(faults::repeated(session, &command.id))
+                        Err(faults::command_repeated(session, &command.id))
                     }
                     Some(answer) => Ok(SubmitOutcome::Answered(answer)),
                     None => Ok(SubmitOutcome::Pending),
@@ -115,7 +115,13 @@ impl PostgresShared {
             if waiting >= room {
                 let (operation, actual) = (Operation::SubmitCommand, waiting + 1);
                 let actual = usize::try_from(actual).unwrap_or(usize::MAX);
-                return Err(faults::limit(operation, "queued_messages", "commands", limit, actual));
+                return Err(faults::limit_reached(
+                    operation,
+                    "queued_messages",
+                    "commands",
+                    limit,
+                    actual,
+                ));
             }
         }
         Err(self.overtaken())
@@ -139,7 +145,7 @@ impl PostgresShared {
             let known = self.stored(session, &rows[0])?;
             match known {
                 Some(known) if !is_same_request(&known.command.body, &command.body) => {
-                    return Err(faults::repeated(session, &command.id));
+                    return Err(faults::command_repeated(session, &command.id));
                 }
                 Some(StoredCommand { answer: Some(answer), .. }) => return Ok(answer),
                 Some(StoredCommand { answer: None, .. }) | None => {}

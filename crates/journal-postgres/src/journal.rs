@@ -115,7 +115,7 @@ impl Inbox for Postgres {
         let submitted = self.shared.submit(session, &command).await?;
         // Also for a command that waits already: the answer to an earlier attempt may have been lost.
         if matches!(submitted, SubmitOutcome::New | SubmitOutcome::Pending) {
-            self.shared.notifier.command(session);
+            self.shared.notifier.announce_command(session);
             self.shared.announcer.command(session);
         }
         Ok(submitted)
@@ -129,7 +129,7 @@ impl Inbox for Postgres {
     ) -> Result<Answer, Fault> {
         self.must_write(Operation::SubmitCommand)?;
         let answer = self.shared.withdraw(session, &command, fault).await?;
-        self.shared.notifier.answered(session);
+        self.shared.notifier.announce_answer(session);
         self.shared.announcer.answered(session);
         Ok(answer)
     }

@@ -122,7 +122,7 @@ impl PostgresShared {
         let now = Timestamp::from_micros(row.get(2));
         let expires = Timestamp::from_micros(expires);
         let is_held = row.get::<_, bool>(3) && expires > now;
-        Ok(is_held.then(|| faults::busy(session, holder, now, expires)))
+        Ok(is_held.then(|| faults::session_busy(session, holder, now, expires)))
     }
 
     pub(crate) async fn renew(&self, lease: &Lease, ttl: Duration) -> Result<Lease, Fault> {

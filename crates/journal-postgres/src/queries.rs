@@ -191,9 +191,9 @@ impl PostgresShared {
 
     pub(crate) async fn rates(&self, query: &RateQuery) -> Result<Vec<FaultRate>, Fault> {
         self.catch_up().await?;
-        let minutes = views::minutes(query.bucket);
+        let minutes = views::whole_minutes(query.bucket);
         let length = views::BUCKET_MICROS.saturating_mul(minutes);
-        let since = views::bucket(query.since, minutes).as_micros();
+        let since = views::bucket_start(query.since, minutes).as_micros();
         let until = query.until.as_micros();
         let code = query.code.clone().filter(|code| !code.contains('\0'));
         let values: [(&(dyn ToSql + Sync), Type); 4] = [

@@ -282,7 +282,7 @@ impl PostgresShared {
         let (limit, size) = (self.limits.output_bytes_kept, content.len());
         if size > limit {
             let (operation, name) = (Operation::WriteBlob, "output_bytes_kept");
-            return Err(faults::limit(operation, name, "bytes", limit, size));
+            return Err(faults::limit_reached(operation, name, "bytes", limit, size));
         }
         self.store_blob(session, content).await
     }

@@ -160,7 +160,7 @@ impl PostgresShared {
 
     fn announce_removed(&self, sessions: &[SessionId]) {
         for session in sessions {
-            self.notifier.history_changed(*session);
+            self.notifier.announce_history_change(*session);
             self.announcer.history_changed(*session);
         }
     }
@@ -226,11 +226,13 @@ impl PostgresShared {
         reader: &dyn Reader,
     ) -> Result<u64, Fault> {
         let (sizes, now) = (self.sizes(session).await?, self.now());
-        let Some((wanted, _)) = retention::cut(&sizes, Seq::MAX, retention, now) else {
+        let Some((wanted, _)) = retention::find_removal_end(&sizes, Seq::MAX, retention, now)
+        else {
             return Ok(0);
         };
         let covered = self.cover(session, wanted, reader).await?;
-        let Some((to, reason)) = retention::cut(&sizes, covered, retention, now) else {
+        let Some((to, reason)) = retention::find_removal_end(&sizes, covered, retention, now)
+        else {
             return Ok(0);
         };
         let (before, to_sql) = (session.removed_to.cast_signed(), to.cast_signed());
@@ -305,7 +307,7 @@ impl PostgresShared {
                 if retention::removes_content(&answer, to) {
                     let command: Command = self.decode(session.session, row.get(1))?;
                     ids.push(row.get(0));
-                    bodies.push(inbox::encode(&retention::without_content(&command)));
+                    bodies.push(inbox::encode(&retention::strip_content(&command)));
                 }
             }
             let parameters: [&(dyn ToSql + Sync); 3] = [&session.key, &ids, &bodies];

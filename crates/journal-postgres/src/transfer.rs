@@ -114,7 +114,7 @@ impl Transfer for Postgres {
         let rows = shared.pool.run(LaneKind::Write, operation, ADOPT, &parameters).await?;
         match rows.first() {
             Some(row) => Ok(shared.remember_lease(session, row)),
-            None => Err(faults::busy(session, "", shared.now(), shared.now())),
+            None => Err(faults::session_busy(session, "", shared.now(), shared.now())),
         }
     }
 
@@ -132,7 +132,7 @@ impl Transfer for Postgres {
         let added =
             self.shared.pool.run(LaneKind::Write, operation, ADOPT_COMMAND, &parameters).await?;
         match added.is_empty() {
-            true => Err(faults::repeated(session, &command.id)),
+            true => Err(faults::command_repeated(session, &command.id)),
             false => Ok(()),
         }
     }

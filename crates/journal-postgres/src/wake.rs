@@ -187,16 +187,16 @@ impl PostgresShared {
     fn take_message(&self, message: &str) {
         for (session, change) in decode(message, self.node) {
             if change.is_history {
-                self.notifier.history_changed(session);
+                self.notifier.announce_history_change(session);
             }
             if let Some(head) = change.head {
-                self.notifier.records(session, head, Vec::new());
+                self.notifier.announce_records(session, head, Vec::new());
             }
             if change.is_command {
-                self.notifier.command(session);
+                self.notifier.announce_command(session);
             }
             if change.is_answer {
-                self.notifier.answered(session);
+                self.notifier.announce_answer(session);
             }
         }
     }
@@ -240,18 +240,18 @@ impl PostgresShared {
         match (before, now) {
             (Some(Some(before)), Some(now)) => {
                 if (before.epoch, before.removed_to) != (now.epoch, now.removed_to) {
-                    self.notifier.history_changed(session);
+                    self.notifier.announce_history_change(session);
                 }
                 if before.head != now.head {
-                    self.notifier.records(session, now.head.cast_unsigned(), Vec::new());
+                    self.notifier.announce_records(session, now.head.cast_unsigned(), Vec::new());
                 }
                 if before.waiting != now.waiting {
-                    self.notifier.command(session);
-                    self.notifier.answered(session);
+                    self.notifier.announce_command(session);
+                    self.notifier.announce_answer(session);
                 }
             }
             (Some(None), None) => {}
-            (_, None) => self.notifier.history_changed(session),
+            (_, None) => self.notifier.announce_history_change(session),
             // What happened between the subscription's own read and this one, neither has seen.
             (_, Some(_)) => self.notifier.wake_all(session),
         }

@@ -17,7 +17,7 @@ use crate::{
     sqlite::SqliteBackend,
 };
 
-/// How a journal is opened.
+/// The access that [`Backend::open`] requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
     /// For writing. A journal that does not exist is created.
@@ -44,7 +44,7 @@ pub type Progress = Box<dyn Fn(u64, u64) + Send + Sync>;
 /// Creates the output of a salvage, once the journal was found.
 pub type OutputFactory = Box<dyn FnOnce() -> Result<Box<dyn Write + Send>, Fault> + Send>;
 
-/// A kind of journal: opens one, and does what must work on a journal that cannot be opened.
+/// A kind of journal: opens one, and checks or salvages one that may not open.
 #[async_trait]
 pub trait Backend: Send + Sync + fmt::Debug {
     /// Whether the URL names a journal of this kind.
@@ -60,7 +60,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// `no_journal`, `not_a_journal`, `journal_of_other_user`, `journal_damaged`, `journal_newer`, `journal_outdated`,
-    /// `journal_read_only`, `journal_busy` and others, as far as they apply.
+    /// `journal_read_only`, `journal_busy` and others, depending on the backend.
     async fn open(
         &self,
         url: &str,
@@ -69,7 +69,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
         limits: Limits,
     ) -> Result<Arc<dyn Journal>, Fault>;
 
-    /// Finds out what a URL leads to. Changes nothing.
+    /// Resolves a URL to its file and tells whether a journal exists there. Changes nothing.
     ///
     /// # Errors
     /// When no journal can be written there.
@@ -98,7 +98,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
 pub struct Backends(Vec<Arc<dyn Backend>>);
 
 impl Backends {
-    /// Memory and SQLite: what needs no service.
+    /// The backends that need no service: memory and SQLite.
     #[must_use]
     pub fn embedded() -> Self {
         Self(vec![Arc::new(MemoryBackend), Arc::new(SqliteBackend)])

@@ -1,4 +1,4 @@
-//! What implementations of [`crate::Journal`] share. For implementers alone: it may change in any release.
+//! Building blocks for implementations of [`crate::Journal`]. Not covered by semantic versioning.
 //!
 //! [`Notifier`] wakes followers and writers of this process, [`follow()`] makes a follower stream of a [`PageSource`],
 //! [`encode`] encodes the entries of an append, [`chain`] computes their digests, [`frame`] packs them into batches,

@@ -58,7 +58,7 @@ impl Memory {
         Self { shared: Arc::new(MemoryShared { world, notifier, state, cluster }) }
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut MemoryState, &World) -> T) -> T {
+    fn with_state<T>(&self, change: impl FnOnce(&mut MemoryState, &World) -> T) -> T {
         change(&mut lock(&self.shared.state), &self.shared.world)
     }
 }
@@ -115,7 +115,7 @@ impl PageSource for MemoryShared {
 #[async_trait]
 impl Reader for Memory {
     async fn info(&self, session: SessionId) -> Result<Option<HistoryInfo>, Fault> {
-        Ok(self.with(|state, world| state.info(session, world.clock.now())))
+        Ok(self.with_state(|state, world| state.info(session, world.clock.now())))
     }
 
     async fn read(
@@ -136,15 +136,15 @@ impl Reader for Memory {
     }
 
     async fn snapshot(&self, session: SessionId) -> Result<Option<Snapshot>, Fault> {
-        self.with(|state, _| state.snapshot(session))
+        self.with_state(|state, _| state.snapshot(session))
     }
 
     async fn blob(&self, digest: Digest) -> Result<Option<Bytes>, Fault> {
-        Ok(self.with(|state, _| state.blob(digest)))
+        Ok(self.with_state(|state, _| state.blob(digest)))
     }
 
     async fn sessions(&self, filter: Filter) -> Result<Vec<SessionSummary>, Fault> {
-        self.with(|state, _| state.sessions(&filter))
+        self.with_state(|state, _| state.sessions(&filter))
     }
 
     async fn unfinished(
@@ -152,24 +152,24 @@ impl Reader for Memory {
         after: Option<SessionId>,
         limit: usize,
     ) -> Result<Vec<UnfinishedSession>, Fault> {
-        self.with(|state, world| state.unfinished(after, limit, world.clock.now()))
+        self.with_state(|state, world| state.unfinished(after, limit, world.clock.now()))
     }
 
     async fn timed(&self, query: TimerQuery) -> Result<Vec<TimedSession>, Fault> {
-        Ok(self.with(|state, world| state.timed(&query, world.clock.now())))
+        Ok(self.with_state(|state, world| state.timed(&query, world.clock.now())))
     }
 
     async fn rates(&self, query: RateQuery) -> Result<Vec<FaultRate>, Fault> {
-        self.with(|state, _| state.rates(&query))
+        self.with_state(|state, _| state.rates(&query))
     }
 }
 
 #[async_trait]
 impl Inbox for Memory {
     async fn submit(&self, session: SessionId, command: Command) -> Result<SubmitOutcome, Fault> {
-        let submitted = self.with(|state, _| state.submit(session, command))?;
+        let submitted = self.with_state(|state, _| state.submit(session, command))?;
         if submitted == SubmitOutcome::New {
-            self.shared.notifier.command(session);
+            self.shared.notifier.announce_command(session);
         }
         Ok(submitted)
     }
@@ -180,23 +180,23 @@ impl Inbox for Memory {
         command: Command,
         fault: Fault,
     ) -> Result<Answer, Fault> {
-        let answer = self.with(|state, _| state.withdraw(session, command, fault))?;
-        self.shared.notifier.answered(session);
+        let answer = self.with_state(|state, _| state.withdraw(session, command, fault))?;
+        self.shared.notifier.announce_answer(session);
         Ok(answer)
     }
 
     async fn inbox(&self, session: SessionId) -> Result<Vec<Command>, Fault> {
-        self.with(|state, _| state.inbox(session))
+        self.with_state(|state, _| state.inbox(session))
     }
 
     async fn answer(&self, session: SessionId, id: &CommandId) -> Result<Option<Answer>, Fault> {
-        self.with(|state, _| state.answer(session, id)).map(Option::flatten)
+        self.with_state(|state, _| state.answer(session, id)).map(Option::flatten)
     }
 
     async fn await_answer(&self, session: SessionId, id: &CommandId) -> Result<Answer, Fault> {
         let mut subscription = self.shared.notifier.subscribe(session);
         loop {
-            match self.with(|state, _| state.answer(session, id))? {
+            match self.with_state(|state, _| state.answer(session, id))? {
                 Some(Some(answer)) => return Ok(answer),
                 Some(None) => subscription.answers_changed().await,
                 None => return Err(faults::unknown_command(session, id)),
@@ -212,20 +212,20 @@ impl Inbox for Memory {
 #[async_trait]
 impl Writer for Memory {
     async fn take_lease(&self, request: LeaseRequest) -> Result<Lease, Fault> {
-        self.with(|state, world| state.take_lease(&request, world))
+        self.with_state(|state, world| state.take_lease(&request, world))
     }
 
     async fn renew(&self, lease: &Lease, ttl: Duration) -> Result<Lease, Fault> {
-        self.with(|state, world| state.renew(lease, ttl, world.clock.now()))
+        self.with_state(|state, world| state.renew(lease, ttl, world.clock.now()))
     }
 
     async fn release(&self, lease: &Lease) -> Result<(), Fault> {
-        self.with(|state, world| state.release(lease, None, world.clock.now()));
+        self.with_state(|state, world| state.release(lease, None, world.clock.now()));
         Ok(())
     }
 
     async fn reserve(&self, lease: &Lease, time: Duration) -> Result<(), Fault> {
-        self.with(|state, world| state.release(lease, Some(time), world.clock.now()));
+        self.with_state(|state, world| state.release(lease, Some(time), world.clock.now()));
         Ok(())
     }
 
@@ -234,16 +234,16 @@ impl Writer for Memory {
         let is_answer = !append.answers.is_empty();
         // All sessions share one lock, so events are encoded before it is taken.
         let encoded = encoded::encode(std::mem::take(&mut append.entries));
-        let (head, batch) = self.with(|state, _| state.append(append, &encoded))?;
-        self.shared.notifier.records(session, head, batch);
+        let (head, batch) = self.with_state(|state, _| state.append(append, &encoded))?;
+        self.shared.notifier.announce_records(session, head, batch);
         if is_answer {
-            self.shared.notifier.answered(session);
+            self.shared.notifier.announce_answer(session);
         }
         Ok(head)
     }
 
     async fn put_blob(&self, session: SessionId, content: Bytes) -> Result<Digest, Fault> {
-        self.with(|state, _| state.put_blob(session, content))
+        self.with_state(|state, _| state.put_blob(session, content))
     }
 }
 
@@ -255,7 +255,7 @@ impl OnceKeys for Memory {
         owner: OnceOwner,
         attempt: u32,
     ) -> Result<OnceState, Fault> {
-        Ok(self.with(|state, world| state.claim_once(key, owner, attempt, world.clock.now())))
+        Ok(self.with_state(|state, world| state.claim_once(key, owner, attempt, world.clock.now())))
     }
 
     async fn settle_once(
@@ -264,7 +264,7 @@ impl OnceKeys for Memory {
         attempt: u32,
         settlement: OnceSettlement,
     ) -> Result<(), Fault> {
-        self.with(|state, _| state.settle_once(&owner, attempt, settlement));
+        self.with_state(|state, _| state.settle_once(&owner, attempt, settlement));
         Ok(())
     }
 }
@@ -277,16 +277,16 @@ impl Admin for Memory {
 
     async fn retain(&self, retention: Retention) -> Result<RetentionReport, Fault> {
         let (retained, changed) =
-            self.with(|state, world| state.retain(&retention, world.clock.now()))?;
+            self.with_state(|state, world| state.retain(&retention, world.clock.now()))?;
         for session in changed {
-            self.shared.notifier.history_changed(session);
+            self.shared.notifier.announce_history_change(session);
         }
         Ok(retained)
     }
 
     async fn delete(&self, session: SessionId) -> Result<bool, Fault> {
-        let was_there = self.with(|state, _| state.delete(session));
-        self.shared.notifier.history_changed(session);
+        let was_there = self.with_state(|state, _| state.delete(session));
+        self.shared.notifier.announce_history_change(session);
         Ok(was_there)
     }
 
@@ -295,6 +295,6 @@ impl Admin for Memory {
     }
 
     async fn chain(&self, session: SessionId, after: Seq, _: usize) -> Result<ChainPage, Fault> {
-        self.with(|state, _| state.chain(session, after))
+        self.with_state(|state, _| state.chain(session, after))
     }
 }

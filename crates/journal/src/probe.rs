@@ -100,14 +100,14 @@ fn journal_of(watermark: &[u8]) -> [u8; 16] {
     id.expect("a watermark names its journal")
 }
 
-/// Alters one letter of a batch's first record and makes its checksums right again, but not its digests: what a program
-/// that knows the format and not the chain would write.
+/// Alters one letter of a batch's first record and makes its checksums right again, but not its digests, like a program
+/// that knows the format but not the chain.
 ///
 /// # Panics
 /// If the batch is damaged.
 #[must_use]
 pub fn altered(session: [u8; 16], first: u64, count: u64, body: &[u8]) -> Vec<u8> {
-    const TRAILER: usize = 36;
+    const TRAILER_BYTES: usize = 36;
     let session = SessionId(Uuid::from_bytes(session));
     let location = BatchLocation { session, epoch: Epoch(1), first, count };
     let mut entries = Vec::new();
@@ -123,7 +123,7 @@ pub fn altered(session: [u8; 16], first: u64, count: u64, body: &[u8]) -> Vec<u8
     let previous = unpacked.previous.expect("the batch is intact");
     let digest = unpacked.digest.expect("the batch is intact");
     let (mut packed, _) = frame::pack(session, first, previous, &entries);
-    packed.truncate(packed.len() - TRAILER);
+    packed.truncate(packed.len() - TRAILER_BYTES);
     let last = packed.last_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes));
     let mut hasher = crc32fast::Hasher::new_with_initial(last.expect("a record has a checksum"));
     hasher.update(&digest.0);

@@ -9,18 +9,18 @@ mod backend;
 mod chain;
 mod check;
 mod cluster;
+mod disk_reserve;
 mod errors;
 mod files;
 mod inspect;
 mod journal;
+mod maintenance;
 mod once;
 mod open;
 mod pages;
 mod poll;
-mod project;
 mod queries;
 mod reader;
-mod reserve;
 mod retain;
 mod rows;
 mod salvage;
@@ -28,7 +28,7 @@ mod schema;
 mod shrink;
 mod sqlite_writer;
 mod transfer;
-mod upkeep;
+mod view_update;
 pub(crate) mod watermark;
 mod write_request;
 mod writer_connection;
@@ -59,10 +59,10 @@ pub use self::{
     salvage::{SalvagedSession, salvage},
 };
 use self::{
+    disk_reserve::DiskReserve,
     files::OpenFile,
     poll::{OwnBatches, Poller},
     reader::Readers,
-    reserve::DiskReserve,
     schema::{ConnectionOptions, Purpose},
     sqlite_writer::SqliteWriter,
     write_request::{EncodedAppend, WriteReply, WriteRequest},
@@ -90,7 +90,7 @@ pub struct SqliteOptions {
     /// Bytes of disk space reserved for closing appends on a full disk; 0 for none.
     pub reserve_bytes: u64,
     /// How long a write waits for another process's transaction.
-    pub busy: Duration,
+    pub busy_timeout: Duration,
     /// Page size of a new file, in bytes.
     pub page_bytes: u32,
 }
@@ -103,7 +103,7 @@ impl Default for SqliteOptions {
             queue: 4096,
             append_bytes: 64 << 20,
             reserve_bytes: 4 << 20,
-            busy: Duration::from_secs(10),
+            busy_timeout: Duration::from_secs(10),
             page_bytes: 4096,
         }
     }
@@ -189,8 +189,10 @@ impl Sqlite {
     /// `journal_newer`, `journal_read_only`, `journal_gone`, `journal_busy`, `disk_full`.
     pub async fn open(path: &Path, world: World, options: SqliteOptions) -> Result<Self, Fault> {
         let path = path.to_owned();
-        in_background(Operation::OpenJournal, move || Self::open_now(&path, world, options, true))
-            .await
+        in_background(Operation::OpenJournal, move || {
+            Self::open_blocking(&path, world, options, true)
+        })
+        .await
     }
 
     /// Opens an existing journal for writing. Never creates one.
@@ -203,8 +205,10 @@ impl Sqlite {
         options: SqliteOptions,
     ) -> Result<Self, Fault> {
         let path = path.to_owned();
-        in_background(Operation::OpenJournal, move || Self::open_now(&path, world, options, false))
-            .await
+        in_background(Operation::OpenJournal, move || {
+            Self::open_blocking(&path, world, options, false)
+        })
+        .await
     }
 
     /// Returns the file that a path leads to, with links resolved, and what it contains. Changes nothing.
@@ -216,7 +220,7 @@ impl Sqlite {
         let path = path.to_owned();
         in_background(Operation::OpenJournal, move || {
             let found = inspect::inspect(&path, Operation::OpenJournal)?;
-            found.must_be_own(Operation::OpenJournal)?;
+            found.require_owner(Operation::OpenJournal)?;
             Ok((found.path, found.content))
         })
         .await
@@ -234,18 +238,18 @@ impl Sqlite {
         let path = path.to_owned();
         in_background(Operation::OpenJournal, move || {
             let operation = Operation::OpenJournal;
-            let found = inspect::inspect(&path, operation)?.must_be_journal(operation)?;
+            let found = inspect::inspect(&path, operation)?.require_journal(operation)?;
             let (path, file) = found.into_file(operation)?;
-            let readers = readers(&path, Purpose::ReadOnly, &options, file);
+            let readers = reader_pool(&path, Purpose::ReadOnly, &options, file);
             readers.query_blocking(Operation::OpenJournal, |connection, path| {
-                schema::Meta::must_load(connection, path)
+                schema::Meta::load_required(connection, path)
             })?;
             Self::assemble(path, world, options, Arc::default(), readers, Arc::default(), None)
         })
         .await
     }
 
-    fn open_now(
+    fn open_blocking(
         named: &Path,
         world: World,
         options: SqliteOptions,
@@ -258,7 +262,7 @@ impl Sqlite {
             (Arc::new(WriterCounters::default()), Arc::new(OwnBatches::default()));
         let context = WriterContext {
             path: path.clone(),
-            setup: setup(&options),
+            setup: connection_options(&options),
             world: world.clone(),
             limits: options.limits.clone(),
             notifier: notifier.clone(),
@@ -286,7 +290,7 @@ impl Sqlite {
             sole_writer: SoleWriterDetector::default(),
             thread: Mutex::new(Some(thread)),
         };
-        let readers = readers(&path, Purpose::Read, &options, file);
+        let readers = reader_pool(&path, Purpose::Read, &options, file);
         // One connection is opened now, so that reads still work if the file is removed later.
         readers.query_blocking(Operation::OpenJournal, |_, _| Ok(()))?;
         Self::assemble(path, world, options, notifier, readers, own_batches, Some(writer_handle))
@@ -394,7 +398,7 @@ impl Sqlite {
             return Ok(());
         }
         loop {
-            match self.write(WriteRequest::Project).await {
+            match self.write(WriteRequest::UpdateViews).await {
                 Ok(WriteReply::More(true)) => {}
                 Ok(_) => return Ok(()),
                 Err(error) => return Err(into_fault(error)),
@@ -431,17 +435,17 @@ impl WriterHandle {
     }
 }
 
-fn setup(options: &SqliteOptions) -> ConnectionOptions {
-    ConnectionOptions { page_bytes: options.page_bytes, busy: options.busy }
+fn connection_options(options: &SqliteOptions) -> ConnectionOptions {
+    ConnectionOptions { page_bytes: options.page_bytes, busy_timeout: options.busy_timeout }
 }
 
-fn readers(
+fn reader_pool(
     path: &Path,
     purpose: Purpose,
     options: &SqliteOptions,
     file: Arc<OpenFile>,
 ) -> Arc<Readers> {
-    Readers::new(path.to_owned(), purpose, setup(options), options.readers, file)
+    Readers::new(path.to_owned(), purpose, connection_options(options), options.readers, file)
 }
 
 async fn in_background<T: Send + 'static>(

@@ -1,7 +1,7 @@
 //! Verifies the hash chain of sessions: in a journal, or in an exported file without the journal.
 //!
 //! The records are hashed again and compared with the digests that the batches carry. The first difference is reported
-//! with its position and reason; what follows it proves nothing. A program that rewrites a history with all of its
+//! with its position and reason; later records prove nothing. A program that rewrites a history with all of its
 //! digests is found only by an [`Anchor`] that was kept elsewhere: the `digest` of an earlier report.
 
 mod export;
@@ -109,14 +109,14 @@ impl SessionEvidence {
     }
 }
 
-/// The first place where a chain is not what its digests say.
+/// The first position where the records do not match the digests of their chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChainBreak {
     /// The first affected position.
     pub seq: Seq,
     /// The last affected position: a batch has one digest for all of its records.
     pub to: Seq,
-    /// What the verification found there.
+    /// The kind of difference at `seq`.
     pub reason: BreakReason,
 }
 
@@ -124,11 +124,11 @@ pub struct ChainBreak {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BreakReason {
-    /// The content of a record is not what was written.
+    /// The content of a record differs from the content that its writer hashed.
     Altered,
     /// Records are missing, and later ones are there.
     Removed,
-    /// Records are at another position than they were written for.
+    /// Records stand at another position than the one that their writer gave them.
     Reordered,
     /// The records do not continue the ones before them: another program wrote them.
     Appended,
@@ -138,7 +138,7 @@ pub enum BreakReason {
     Start,
     /// The history differs from the anchor that was given.
     Anchor,
-    /// There are no digests to compare with.
+    /// The journal or the file has no digests for these records.
     Unproven,
 }
 

@@ -69,7 +69,7 @@ impl Coordinator<'_> {
 
     /// Applies a person's decision on the plan. It counts once, before it expires, and for the plan that was shown.
     pub(super) fn decide(&mut self, reply: PlanReply) -> Result<(), Fault> {
-        self.turn.not_too_deep(reply.arguments.as_ref())?;
+        self.turn.check_nesting(reply.arguments.as_ref())?;
         let Some(open) = self.confirmation().cloned() else { return Ok(()) };
         turn::check_digest(&reply.question, reply.digest.as_deref(), &open.digest)?;
         if open.expires_at <= self.turn.env().now {

@@ -145,7 +145,7 @@ impl Coordinator<'_> {
             }
             CommandBody::Solve { question, tasks } => self
                 .turn
-                .not_too_deep(Some(&tasks))
+                .check_nesting(Some(&tasks))
                 .and_then(|()| self.solve(id.clone(), question, tasks, trace)),
             CommandBody::CancelTask { task } => self.cancel_task(task, by),
             CommandBody::RestartTask { task } => self.restart_task(task, by),

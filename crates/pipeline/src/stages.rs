@@ -159,7 +159,7 @@ impl Coordinator<'_> {
         usage: Usage,
     ) {
         if !self.awaits_stage(turn, job) {
-            return self.turn.late(operation(job.stage), turn, None);
+            return self.turn.drop_late_report(operation(job.stage), turn, None);
         }
         if let Some(child) = self.pipeline().child_of(job) {
             let (stage, task) = (Some(job.stage), job.task.clone());

@@ -296,7 +296,7 @@ pub fn step(machine: &mut RelayMachine, input: Input, env: &RelayEnv<'_>) -> Rel
     let mut step = RelayStepper { m: machine, env, out: RelayTransition::default() };
     match input {
         Input::Command(command) => step.command(command),
-        Input::Resumed => step.resumed(),
+        Input::Resumed => step.resume_turn(),
         Input::Opened { settings, origin } => {
             step.emit(Event::SessionOpened { settings: *settings, origin });
         }
@@ -333,7 +333,7 @@ impl RelayStepper<'_> {
     }
 
     fn record(&mut self, turn: TurnNumber, trace: Trace, event: Event) {
-        let event = sanitize::event(event, self.env.scrubber, self.env.limits.json_depth)
+        let event = sanitize::clean_event(event, self.env.scrubber, self.env.limits.json_depth)
             .with_server(self.env.server);
         self.m.session.apply(&event, self.env.now, trace);
         self.out.entries.push(Entry { at: self.env.now, trace, turn, event: event.into() });

@@ -159,7 +159,7 @@ impl Checker {
         for wanted in wanted {
             let id = wanted.written.id.clone();
             let verdict = self
-                .one(&toolbox, wanted)
+                .check_one(&toolbox, wanted)
                 .await
                 .unwrap_or_else(|fault| CallVerdict::Settled(fault.with_trace(trace).into()));
             verdicts.push((id, verdict));
@@ -167,29 +167,37 @@ impl Checker {
         verdicts
     }
 
-    async fn one(&self, toolbox: &Toolbox, wanted: UncheckedCall) -> Result<CallVerdict, Fault> {
+    async fn check_one(
+        &self,
+        toolbox: &Toolbox,
+        wanted: UncheckedCall,
+    ) -> Result<CallVerdict, Fault> {
         let by_person = wanted.approved.is_some();
         let edited = wanted.approved.as_ref().is_some_and(|approved| approved.edited);
         let (written, ready) = fits(toolbox, wanted, &self.work_context.shared.limits)?;
         let (decision, faults) = match by_person && !edited {
             // The hooks have seen these exact arguments before the question was asked.
             true => (HookDecision::Allow(ready), Vec::new()),
-            false => self.hooks(&written.id, ready).await,
+            false => self.run_hooks(&written.id, ready).await,
         };
         let turn = self.context.turn;
         report_faults(&self.work_context, turn, Some(&written.id), &written.name, faults).await;
         Ok(match decision {
             HookDecision::Ended(outcome) => CallVerdict::Settled(*outcome),
             HookDecision::Ask { call, .. } if by_person => {
-                self.permitted(&written.id, call, true).await?
+                self.permit_or_refuse(&written.id, call, true).await?
             }
-            HookDecision::Ask { call, hook, reason } => ask(&call, format!("{hook}: {reason}")),
-            HookDecision::Pass(ready) => self.permitted(&written.id, ready, by_person).await?,
-            HookDecision::Allow(ready) => self.permitted(&written.id, ready, true).await?,
+            HookDecision::Ask { call, hook, reason } => {
+                ask_verdict(&call, format!("{hook}: {reason}"))
+            }
+            HookDecision::Pass(ready) => {
+                self.permit_or_refuse(&written.id, ready, by_person).await?
+            }
+            HookDecision::Allow(ready) => self.permit_or_refuse(&written.id, ready, true).await?,
         })
     }
 
-    async fn hooks(&self, call: &CallId, ready: CheckedCall) -> (HookDecision, Vec<Fault>) {
+    async fn run_hooks(&self, call: &CallId, ready: CheckedCall) -> (HookDecision, Vec<Fault>) {
         let hooks = &self.work_context.shared.hooks;
         if hooks.is_empty() {
             return (HookDecision::Pass(ready), Vec::new());
@@ -199,7 +207,7 @@ impl Checker {
     }
 
     /// Applies the session's permissions, then, unless they deny, the program's policy.
-    async fn permit(&self, id: &CallId, ready: &CheckedCall) -> Result<PolicyDecision, Fault> {
+    async fn ask_policy(&self, id: &CallId, ready: &CheckedCall) -> Result<PolicyDecision, Fault> {
         let usual = self.settings.permissions.permit(ready.spec());
         let usual = permit_version(usual, ready.spec(), &self.versions);
         match &self.work_context.shared.policy {
@@ -212,20 +220,20 @@ impl Checker {
     }
 
     /// Decides about permission. A hook or a person can make the question unnecessary but cannot lift a denial.
-    async fn permitted(
+    async fn permit_or_refuse(
         &self,
         id: &CallId,
         ready: CheckedCall,
         allowed: bool,
     ) -> Result<CallVerdict, Fault> {
-        let permitted = self.permit(id, &ready).await?;
-        judged(id, ready, permitted, allowed, &self.ready)
+        let permitted = self.ask_policy(id, &ready).await?;
+        verdict_from(id, ready, permitted, allowed, &self.ready)
     }
 }
 
 /// Checks the calls of one step without waiting. The caller makes sure that there are no hooks and no policy.
 /// `None` if the cached toolbox is missing, locked or stale.
-pub(crate) fn at_once(
+pub(crate) fn check_without_wait(
     shared: &RuntimeShared,
     tools: &mut SessionTools,
     session: &Session,
@@ -242,7 +250,7 @@ pub(crate) fn at_once(
         let (written, ready) = fits(toolbox, wanted, &shared.limits)?;
         let usual = settings.permissions.permit(ready.spec());
         let permitted = permit_version(usual, ready.spec(), &session.tool_versions).into();
-        judged(&written.id, ready, permitted, by_person, &tools.ready)
+        verdict_from(&written.id, ready, permitted, by_person, &tools.ready)
     };
     let checked = wanted(session, calls).into_iter().map(|wanted| {
         let id = wanted.written.id.clone();
@@ -267,7 +275,7 @@ fn fits(
 }
 
 /// Turns a permission into a verdict. A call that may run is stored in `kept` until it starts.
-fn judged(
+fn verdict_from(
     id: &CallId,
     ready: CheckedCall,
     permitted: PolicyDecision,
@@ -278,7 +286,7 @@ fn judged(
         PolicyDecision::Deny(reason) => Err(Fault::new(Kind::DeniedByPolicy, Operation::ToolCall)
             .with(Fact::ToolName, ready.spec().name.to_string())
             .with(Fact::Reason, reason)),
-        PolicyDecision::Ask(reason) if !allowed => Ok(ask(&ready, reason.into_owned())),
+        PolicyDecision::Ask(reason) if !allowed => Ok(ask_verdict(&ready, reason.into_owned())),
         PolicyDecision::Ask(_) | PolicyDecision::Allow => {
             let verdict = CallVerdict::Run {
                 arguments: ready.arguments().clone(),
@@ -296,7 +304,7 @@ fn judged(
     }
 }
 
-fn ask(ready: &CheckedCall, reason: String) -> CallVerdict {
+fn ask_verdict(ready: &CheckedCall, reason: String) -> CallVerdict {
     CallVerdict::Ask {
         arguments: ready.arguments().clone(),
         repairs: ready.repairs().to_vec(),

@@ -56,12 +56,12 @@ pub(crate) enum ChildEvent {
 pub(crate) struct ChildResult {
     pub(crate) end: TaskEnd,
     pub(crate) usage: Usage,
-    /// What the child spent, in millionths; `None` if nothing was recorded.
+    /// The cost of the child, in millionths; `None` if none was recorded.
     pub(crate) cost: Option<u64>,
 }
 
 impl ChildResult {
-    /// The record of what the child spent, at the prices of its own model.
+    /// The event that records the child's cost, at the prices of its own model.
     pub(crate) fn cost_record(&self, runtime: &Runtime, child: SessionId) -> Option<Event> {
         let config = &runtime.limits().spending;
         let cost = self.cost.or_else(|| config.has_session_caps().then_some(0))?;
@@ -84,10 +84,10 @@ pub(crate) fn share_caps(
 }
 
 /// Derives the id of a child from its parent and purpose. It sorts next to its parent's id.
-pub(crate) fn id(parent: SessionId, what: &[&str]) -> SessionId {
+pub(crate) fn child_id(parent: SessionId, parts: &[&str]) -> SessionId {
     let mut hash = Sha256::new();
     hash.update(parent.0.as_bytes());
-    for part in what {
+    for part in parts {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
@@ -102,7 +102,7 @@ pub(crate) fn id(parent: SessionId, what: &[&str]) -> SessionId {
 
 /// Merges a child's overrides into its parent's settings. A child never has more tools, steps or permissions
 /// than its parent.
-pub(crate) fn settings(parent: &Settings, wanted: ChildOverrides) -> Settings {
+pub(crate) fn child_settings(parent: &Settings, wanted: ChildOverrides) -> Settings {
     let least = |a: Option<u32>, b: Option<u32>| match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
@@ -118,7 +118,7 @@ pub(crate) fn settings(parent: &Settings, wanted: ChildOverrides) -> Settings {
         title: Some(wanted.title),
         answer_schema: None, // It is the shape of the parent's answer.
         max_steps: least(parent.max_steps, wanted.max_steps),
-        tools: narrow(parent.tools.as_deref(), wanted.tools),
+        tools: intersect_tools(parent.tools.as_deref(), wanted.tools),
         ..parent.clone()
     }
 }
@@ -135,7 +135,7 @@ pub(crate) struct ChildOverrides {
 }
 
 /// Keeps the wanted tools that the parent's patterns cover. `None` stands for all tools.
-fn narrow(has: Option<&[String]>, wants: Option<Vec<String>>) -> Option<Vec<String>> {
+fn intersect_tools(has: Option<&[String]>, wants: Option<Vec<String>>) -> Option<Vec<String>> {
     let (Some(has), Some(wants)) = (has, &wants) else {
         return wants.or_else(|| has.map(<[String]>::to_vec));
     };
@@ -144,18 +144,18 @@ fn narrow(has: Option<&[String]>, wants: Option<Vec<String>>) -> Option<Vec<Stri
 }
 
 /// Opens the child and sends its message, unless an earlier attempt has, and watches its turn.
-pub(crate) async fn attend(runtime: &Runtime, child: &Child) -> Result<ChildWatch, Fault> {
+pub(crate) async fn start_and_watch(runtime: &Runtime, child: &Child) -> Result<ChildWatch, Fault> {
     let mut retry = ChildRetry::default();
     loop {
-        match attend_once(runtime, child).await {
+        match try_start_and_watch(runtime, child).await {
             Err(fault) => retry.wait(runtime, fault).await?,
             watch => return watch,
         }
     }
 }
 
-async fn attend_once(runtime: &Runtime, child: &Child) -> Result<ChildWatch, Fault> {
-    match asked(runtime, child.id).await? {
+async fn try_start_and_watch(runtime: &Runtime, child: &Child) -> Result<ChildWatch, Fault> {
+    match read_progress(runtime, child.id).await? {
         ChildProgress::Asked(state) => {
             if state.turn.is_some() || !state.queue.is_empty() {
                 runtime.touch(child.id);
@@ -208,7 +208,7 @@ enum ChildProgress {
     Asked(Box<Session>),
 }
 
-async fn asked(runtime: &Runtime, id: SessionId) -> Result<ChildProgress, Fault> {
+async fn read_progress(runtime: &Runtime, id: SessionId) -> Result<ChildProgress, Fault> {
     match runtime.state(id).await {
         // An earlier writer created the session and died before it opened it.
         Ok(state) if state.head == 0 => Ok(ChildProgress::NotOpened),
@@ -225,7 +225,7 @@ async fn asked(runtime: &Runtime, id: SessionId) -> Result<ChildProgress, Fault>
 pub(crate) async fn stop(runtime: &Runtime, id: SessionId) -> Result<ChildResult, Fault> {
     let mut retry = ChildRetry::default();
     let (usage, cost) = loop {
-        match stop_once(runtime, id).await {
+        match try_stop(runtime, id).await {
             Ok(used) => break used,
             Err(fault) if fault.kind() == Kind::UnknownSession => break Default::default(),
             Err(fault) => retry.wait(runtime, fault).await?,
@@ -234,10 +234,10 @@ pub(crate) async fn stop(runtime: &Runtime, id: SessionId) -> Result<ChildResult
     Ok(ChildResult { end: TaskEnd::Cancelled { reason: "it was stopped".to_owned() }, usage, cost })
 }
 
-/// Returns the tokens that the child used and what it spent.
-async fn stop_once(runtime: &Runtime, id: SessionId) -> Result<(Usage, Option<u64>), Fault> {
+/// Returns the tokens and the cost of the child.
+async fn try_stop(runtime: &Runtime, id: SessionId) -> Result<(Usage, Option<u64>), Fault> {
     let cancel = || CommandBody::Cancel { reason: Some("its parent stopped it".to_owned()) };
-    match asked(runtime, id).await? {
+    match read_progress(runtime, id).await? {
         ChildProgress::NotOpened => return Ok(Default::default()),
         ChildProgress::Asked(_) => {}
         // The message may be in flight. This cancel takes its command id, so the message starts nothing.

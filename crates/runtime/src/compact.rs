@@ -25,11 +25,11 @@ use crate::{
 /// Target size of the kept history, in percent of `limits.context_tokens`.
 const KEPT_PERCENT: u64 = 40;
 /// Upper bound of the old history in the summary prompt, in bytes.
-const TRANSCRIPT_BYTES: usize = 200_000;
+const TRANSCRIPT_BYTES_MAX: usize = 200_000;
 /// Bytes kept of each old message when the summary is made by rule.
-const LINE_BYTES: usize = 240;
+const LINE_BYTES_MAX: usize = 240;
 /// Upper bound of a summary, in bytes.
-const SUMMARY_BYTES: usize = 32_000;
+const SUMMARY_BYTES_MAX: usize = 32_000;
 /// Upper bound of the model's summary, in tokens.
 const SUMMARY_TOKENS: u32 = 2_048;
 
@@ -45,7 +45,7 @@ pub(crate) struct LongHistory {
     /// The model that summarises.
     pub(crate) model: String,
     pub(crate) settings: Arc<Settings>,
-    /// What people of the session added to caps of a day.
+    /// The amounts that people of the session added to daily caps.
     pub(crate) day_raises: Vec<DayRaise>,
     pub(crate) trace: Trace,
     /// Waits for capacity, and not for a service in trouble: a summary by rule is available at once.
@@ -64,7 +64,7 @@ pub(crate) async fn compact(work_context: WorkContext, long: LongHistory) -> Inp
         Ok(written) => written,
         Err(fault) => {
             report(&work_context, long.attempt.turn, fault.with_trace(long.trace)).await;
-            (by_rule(old), Usage::default())
+            (summarise_by_rule(old), Usage::default())
         }
     };
     let summary = format!("[Summary of {cut} earlier messages]\n{summary}");
@@ -105,7 +105,7 @@ pub(crate) fn safe_cut(history: &[Arc<Message>], tokens: u64) -> usize {
 }
 
 /// The most tokens that the request is expected to use. The estimate of a text may be a quarter too low.
-fn estimate(request: &ModelRequest) -> Usage {
+fn estimate_usage(request: &ModelRequest) -> Usage {
     let input: u64 = request.messages.iter().map(|message| estimate_tokens(message)).sum();
     let input_tokens = input.saturating_add(input / 4);
     Usage { input_tokens, output_tokens: u64::from(request.max_tokens), ..Usage::default() }
@@ -141,11 +141,11 @@ async fn summarise(
     let mut wait = GateWait { is_held: long.is_held, review: None, admission: None };
     let permit = model::admit(work_context, long.attempt, &key, requester, &mut wait).await?;
     let shared = &work_context.shared;
-    let estimate = estimate(&request);
+    let estimate = estimate_usage(&request);
     let of_session = (&*long.settings, &long.day_raises[..]);
     let reservation =
         ledger::reserve(work_context, (&long.model, &*model), of_session, estimate).await?;
-    let written = read(&*model, request).await.map(|(summary, usage)| {
+    let written = read_summary(&*model, request).await.map(|(summary, usage)| {
         let usage = usage.or_estimate(estimate, (summary.len() as u64).div_ceil(4));
         (summary, usage)
     });
@@ -171,12 +171,12 @@ async fn summarise(
     }
 }
 
-async fn read(model: &dyn Model, request: ModelRequest) -> Result<(String, Usage), Fault> {
+async fn read_summary(model: &dyn Model, request: ModelRequest) -> Result<(String, Usage), Fault> {
     let mut pieces = budao_models::ask(model, request).await?;
     let mut summary = String::new();
     while let Some(piece) = pieces.next().await {
         match piece? {
-            Piece::Text(text) if summary.len() < SUMMARY_BYTES => summary.push_str(&text),
+            Piece::Text(text) if summary.len() < SUMMARY_BYTES_MAX => summary.push_str(&text),
             Piece::End { usage, .. } => return Ok((summary, usage)),
             _ => {}
         }
@@ -189,27 +189,27 @@ async fn read(model: &dyn Model, request: ModelRequest) -> Result<(String, Usage
 fn transcript(old: &[Arc<Message>]) -> String {
     let mut text = String::new();
     for message in old {
-        for line in lines(message) {
+        for line in transcript_lines(message) {
             text.push_str(&line);
             text.push('\n');
         }
-        if text.len() > TRANSCRIPT_BYTES {
-            return shorten(&text, TRANSCRIPT_BYTES);
+        if text.len() > TRANSCRIPT_BYTES_MAX {
+            return shorten(&text, TRANSCRIPT_BYTES_MAX);
         }
     }
     text
 }
 
 /// Summarises by rule: the first bytes of each message.
-fn by_rule(old: &[Arc<Message>]) -> String {
+fn summarise_by_rule(old: &[Arc<Message>]) -> String {
     let mut text = String::new();
-    for line in old.iter().flat_map(|message| lines(message)) {
-        let _ = writeln!(text, "{}", shorten(&line, LINE_BYTES));
+    for line in old.iter().flat_map(|message| transcript_lines(message)) {
+        let _ = writeln!(text, "{}", shorten(&line, LINE_BYTES_MAX));
     }
-    shorten(&text, SUMMARY_BYTES)
+    shorten(&text, SUMMARY_BYTES_MAX)
 }
 
-fn lines(message: &Message) -> Vec<String> {
+fn transcript_lines(message: &Message) -> Vec<String> {
     let who = match message.role {
         Role::User => "user",
         Role::Assistant => "assistant",

@@ -33,7 +33,7 @@ use crate::{
     work,
 };
 
-/// What a session's work reports to its decider.
+/// A report of a session's work to its decider.
 #[derive(Debug)]
 pub(crate) enum Signal {
     /// An event that no work of this session produced, such as the end of a child session.
@@ -95,8 +95,8 @@ impl DeciderFactory for NativeFactory {
         self.0.gates.is_suspended(session)
     }
 
-    fn unloaded(&self, session: SessionId, loader: SessionLoader<Self>) {
-        self.0.gates.unloaded(session, loader);
+    fn after_unload(&self, session: SessionId, loader: SessionLoader<Self>) {
+        self.0.gates.after_unload(session, loader);
     }
 
     fn reclaimer(&self) -> &dyn SpaceReclaimer {
@@ -127,7 +127,7 @@ pub(crate) struct NativeDecider {
     is_parked: bool,
 }
 
-/// A piece of work under way. Dropping it stops what can be stopped.
+/// A piece of work under way. Dropping it fires the token: a call is asked to stop, other work is dropped.
 pub(crate) struct RunningWork {
     /// Asks a call to stop; drops any other work.
     pub(crate) cancel: CancellationToken,
@@ -186,7 +186,7 @@ impl NativeDecider {
         }
     }
 
-    /// Settles the key of a call that is done once, after a person said what became of the call.
+    /// Settles the once-key of a call in doubt, after a person settled the doubt.
     fn settle_key(&self, event: &Event) {
         let Event::DoubtSettled { call, settlement, .. } = event else { return };
         let (shared, session) = (Arc::clone(&self.shared), self.id);
@@ -232,7 +232,7 @@ impl NativeDecider {
         taken.saturating_sub(ours)
     }
 
-    /// What the gates report of the session's models. Empty if there is no choice to make.
+    /// The states of the gates of the session's models. Empty for a delta, and if the session has no fallbacks.
     fn outlooks(&self, input: &Input) -> Vec<ModelOutlook> {
         let settings = &self.session.settings;
         if settings.fallbacks.is_empty() || matches!(input, Input::Turn(TurnInput::Delta { .. })) {
@@ -265,7 +265,8 @@ impl NativeDecider {
             server: self.shared.server.as_ref(),
         };
         // Scrubbed before the decision, so that the state in memory is the fold of the records.
-        let input = sanitize::input(input, &self.shared.scrubber, self.shared.limits.json_depth);
+        let input =
+            sanitize::clean_input(input, &self.shared.scrubber, self.shared.limits.json_depth);
         let decided = budao_pipeline::step(&mut self.session, input, &env);
         for entry in decided.entries {
             self.known
@@ -278,7 +279,9 @@ impl NativeDecider {
             }
             batch.entries.push(entry);
         }
-        decided.answer.map(|(id, answer)| (id, sanitize::answer(answer, &self.shared.scrubber)))
+        decided
+            .answer
+            .map(|(id, answer)| (id, sanitize::clean_answer(answer, &self.shared.scrubber)))
     }
 }
 

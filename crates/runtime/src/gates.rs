@@ -30,7 +30,7 @@ use crate::decider::NativeFactory;
 use suspended::{SuspendedRequest, SuspendedRequests};
 use waiter::{WaitUpdate, Waiter};
 
-/// Gates kept at most, beside those that requests wait at or pass. The least useful one is forgotten for a new one.
+/// Upper bound of gates without requests. Beyond it, the least useful gate is dropped for a new one.
 const GATES_MAX: usize = 256;
 
 /// The gates of a runtime, by endpoint, model and credential.
@@ -59,7 +59,7 @@ struct GatesState {
 struct GateSlot {
     gate: Gate,
     waiters: BTreeMap<Ticket, WaitReceiver>,
-    /// Why the gate was shut when that was last logged.
+    /// The reason in the last log line about a shut gate.
     logged: Option<HoldReason>,
 }
 
@@ -100,8 +100,8 @@ impl Gates {
         let mut state = self.lock();
         let slot = state.slot(key, &self.config, now);
         let ticket = slot.gate.request(requester, now).map_err(|refusal| match refusal {
-            Refusal::Full(limit) => full(limit, key),
-            Refusal::Shut(hold) => refused(hold, key),
+            Refusal::Full(limit) => queue_full_fault(limit, key),
+            Refusal::Shut(hold) => patience_fault(hold, key),
         })?;
         let waiter = Arc::new(Waiter::default());
         slot.waiters.insert(ticket, WaitReceiver::Task(Arc::clone(&waiter)));
@@ -110,7 +110,7 @@ impl Gates {
         if waiter.is_granted() {
             return Ok(AdmissionAnswer::Granted(permit));
         }
-        self.drive(&mut state, now);
+        self.start_driver(&mut state, now);
         Ok(AdmissionAnswer::Held(HeldRequest { waiter, permit: Some(permit) }))
     }
 
@@ -141,7 +141,7 @@ impl Gates {
     }
 
     /// The task of a suspended session has ended: the session is loaded when there is a reason.
-    pub(crate) fn unloaded(
+    pub(crate) fn after_unload(
         self: &Arc<Self>,
         session: SessionId,
         loader: SessionLoader<NativeFactory>,
@@ -150,8 +150,8 @@ impl Gates {
         drop(self.loader.set(loader));
         let now = self.world.clock.now();
         let mut state = self.lock();
-        state.suspended.unloaded(session, now);
-        self.drive(&mut state, now);
+        state.suspended.after_unload(session, now);
+        self.start_driver(&mut state, now);
     }
 
     /// Whether the request of a session waits while the session is not loaded.
@@ -203,7 +203,7 @@ impl Gates {
         for slot in state.gates.values_mut() {
             slot.gate.set_priority(session, priority, now);
         }
-        self.drive(&mut state, now);
+        self.start_driver(&mut state, now);
     }
 
     /// Applies a change to a gate, then advances the gate to the current time.
@@ -217,7 +217,7 @@ impl Gates {
         let slot = state.gates.get_mut(key)?;
         let result = change(&mut slot.gate, now);
         state.advance(key, now);
-        self.drive(&mut state, now);
+        self.start_driver(&mut state, now);
         Some(result)
     }
 
@@ -229,7 +229,7 @@ impl Gates {
         state.gates.iter().map(|(key, slot)| (key.clone(), slot.gate.status(now))).collect()
     }
 
-    /// What a gate reports to the decision for a model. A gate that was never asked is open.
+    /// The state of a gate, for the choice of a model. A gate without requests so far is open.
     pub(crate) fn outlook(&self, key: &GateKey) -> ModelOutlook {
         let now = self.world.clock.now();
         let state = self.lock();
@@ -241,7 +241,7 @@ impl Gates {
     }
 
     /// Makes sure that the driver wakes in time.
-    fn drive(self: &Arc<Self>, state: &mut GatesState, now: Timestamp) {
+    fn start_driver(self: &Arc<Self>, state: &mut GatesState, now: Timestamp) {
         let Some(next) = state.next_wake(now) else { return };
         if state.driven_until.is_some_and(|until| until <= next) {
             return;
@@ -255,19 +255,19 @@ impl Gates {
 
     /// The driver: serves all gates until nothing waits.
     async fn run(self: Arc<Self>) {
-        while let Some(until) = self.armed_until() {
+        while let Some(until) = self.next_due() {
             let wait = until.since(self.world.clock.now());
             tokio::select! {
                 biased;
                 () = self.changed.notified() => {}
                 () = self.world.clock.sleep(wait) => {}
             }
-            self.serve(self.world.clock.now());
+            self.advance_due(self.world.clock.now());
         }
     }
 
-    /// One round of the driver: grants, reports and refuses what is due, and loads the sessions that wait for that.
-    fn serve(self: &Arc<Self>, now: Timestamp) {
+    /// One round of the driver: grants, reports and refuses the due requests, and loads their suspended sessions.
+    fn advance_due(self: &Arc<Self>, now: Timestamp) {
         let mut state = self.lock();
         let GatesState { gates, suspended, .. } = &mut *state;
         for (key, slot) in gates {
@@ -286,7 +286,7 @@ impl Gates {
     }
 
     /// When the driver wakes next. Without such a time the driver ends.
-    fn armed_until(&self) -> Option<Timestamp> {
+    fn next_due(&self) -> Option<Timestamp> {
         let mut state = self.lock();
         state.is_driven = state.driven_until.is_some();
         state.driven_until
@@ -322,7 +322,7 @@ impl GatesState {
         }
     }
 
-    /// Performs what is due at a gate.
+    /// Advances one gate and notifies its waiting requests and suspended sessions.
     fn advance(&mut self, key: &GateKey, now: Timestamp) {
         let Some(slot) = self.gates.get_mut(key) else { return };
         for (session, update) in slot.advance(key, now) {
@@ -337,7 +337,7 @@ impl GatesState {
 }
 
 impl GateSlot {
-    /// Performs what is due now. Returns the news for sessions that are not loaded.
+    /// Advances the gate to `now` and notifies its waiters. Returns the updates for sessions that are not loaded.
     fn advance(&mut self, key: &GateKey, now: Timestamp) -> Vec<(SessionId, WaitUpdate)> {
         let mut news = Vec::new();
         for action in self.gate.advance(now) {
@@ -403,7 +403,7 @@ impl HeldRequest {
         }
         let permit = self.permit.take().expect("a wait ends once");
         match update {
-            WaitUpdate::Refused(hold) => Err(refused(*hold, &permit.key)),
+            WaitUpdate::Refused(hold) => Err(patience_fault(*hold, &permit.key)),
             _ => Ok((AdmissionAnswer::Granted(permit), None)),
         }
     }
@@ -460,7 +460,7 @@ impl Drop for Permit {
 }
 
 /// The fault of a request that does not wait for a gate that is shut: that of the service, with no try left.
-fn refused(hold: HoldReport, key: &GateKey) -> Fault {
+fn patience_fault(hold: HoldReport, key: &GateKey) -> Fault {
     let fault = hold.fault.unwrap_or_else(|| {
         Fault::new(Kind::ModelOverloaded, Operation::ModelRequest)
             .with(Fact::Service, key.model.to_string())
@@ -469,7 +469,7 @@ fn refused(hold: HoldReport, key: &GateKey) -> Fault {
     fault.attempt(1, 1)
 }
 
-fn full(limit: u32, key: &GateKey) -> Fault {
+fn queue_full_fault(limit: u32, key: &GateKey) -> Fault {
     Fault::new(Kind::LimitReached, Operation::ModelRequest)
         .with(Fact::LimitName, "models.gate.waiting")
         .with(Fact::Limit, limit)

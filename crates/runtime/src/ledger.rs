@@ -52,12 +52,12 @@ pub(crate) async fn reserve(
     let mut reservation = SpendingReservation {
         day,
         scopes: Vec::new(),
-        estimate: estimated(shared, name, estimate),
+        estimate: estimated_amount(shared, name, estimate),
         model: name.to_owned(),
     };
     for scope in scopes {
         let estimate = reservation.estimate;
-        let added = change(shared, &scope, &reservation.day, |ledger| {
+        let added = update_ledger(shared, &scope, &reservation.day, |ledger| {
             ledger.apply_raises(&scope, raises);
             ledger.reserve(config, &scope, estimate)
         });
@@ -111,7 +111,7 @@ pub(crate) async fn note_own_spending(runtime: &Runtime, parent: SessionId) -> R
     let in_turn = LedgerAmount { cost: spent.turn.saturating_sub(spent.turn_children), tokens: 0 };
     let turn = LedgerScope::Turn(parent, state.turns);
     for (scope, own) in [(LedgerScope::Session(parent), in_session), (turn, in_turn)] {
-        change(shared, &scope, "", |ledger| {
+        update_ledger(shared, &scope, "", |ledger| {
             ledger.own = own;
             Ok(())
         })
@@ -120,25 +120,25 @@ pub(crate) async fn note_own_spending(runtime: &Runtime, parent: SessionId) -> R
     Ok(())
 }
 
-fn amount(shared: &RuntimeShared, model: &str, usage: Usage) -> LedgerAmount {
+fn actual_amount(shared: &RuntimeShared, model: &str, usage: Usage) -> LedgerAmount {
     let cost = shared.limits.spending.price(model).map_or(0, |price| price.cost(usage));
     LedgerAmount { cost, tokens: usage.total_tokens() }
 }
 
-fn estimated(shared: &RuntimeShared, model: &str, usage: Usage) -> LedgerAmount {
+fn estimated_amount(shared: &RuntimeShared, model: &str, usage: Usage) -> LedgerAmount {
     let cost = shared.limits.spending.price(model).map_or(0, |price| price.cost_max(usage));
     LedgerAmount { cost, tokens: usage.total_tokens() }
 }
 
 impl SpendingReservation {
-    /// Replaces the estimate by what the request used. A service that counts nothing used its estimate.
+    /// Replaces the estimate by the actual usage. If the service reports none, the estimate stays as the cost.
     pub(crate) async fn settle(self, shared: &RuntimeShared, usage: Usage) {
         let is_unknown = usage == Usage::default();
         let is_estimate = is_unknown || usage.estimated_tokens > 0;
         let cost = match is_unknown {
             true => self.estimate,
-            false if is_estimate => estimated(shared, &self.model, usage),
-            false => amount(shared, &self.model, usage),
+            false if is_estimate => estimated_amount(shared, &self.model, usage),
+            false => actual_amount(shared, &self.model, usage),
         };
         self.replace(shared, cost, is_estimate).await;
     }
@@ -148,14 +148,14 @@ impl SpendingReservation {
         self.replace(shared, LedgerAmount::default(), false).await;
     }
 
-    /// If a change fails, the estimate stays: what is counted is never less than what was spent.
+    /// If a change fails, the estimate stays, so a ledger never shows less than was spent.
     async fn replace(self, shared: &RuntimeShared, cost: LedgerAmount, is_estimate: bool) {
         for scope in &self.scopes {
             let settle = |ledger: &mut Ledger| {
                 ledger.settle(self.estimate, cost, is_estimate);
                 Ok(())
             };
-            if let Err(fault) = change(shared, scope, &self.day, settle).await {
+            if let Err(fault) = update_ledger(shared, scope, &self.day, settle).await {
                 tracing::warn!(scope = scope.name(), %fault, "settling the cost of a request failed");
             }
         }
@@ -163,7 +163,7 @@ impl SpendingReservation {
 }
 
 /// Changes a ledger by compare-and-set.
-async fn change(
+async fn update_ledger(
     shared: &RuntimeShared,
     scope: &LedgerScope,
     day: &str,
@@ -178,7 +178,7 @@ async fn change(
         change(&mut ledger)?;
         if shared.journal.set_note(&name, version, ledger.body()).await?.is_some() {
             if version == 0 && scope.is_of_day() {
-                list(shared, &scope.name()).await;
+                add_to_index(shared, &scope.name()).await;
             }
             return Ok(());
         }
@@ -190,7 +190,7 @@ async fn change(
 }
 
 /// Adds a ledger to the list of names, best effort.
-async fn list(shared: &RuntimeShared, name: &str) {
+async fn add_to_index(shared: &RuntimeShared, name: &str) {
     for _ in 0..TRIES {
         let Ok(note) = shared.journal.note(LEDGER_INDEX).await else { return };
         let version = note.as_ref().map_or(0, |note| note.version);

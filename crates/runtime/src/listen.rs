@@ -42,7 +42,7 @@ impl Session {
         let wanted = channels.to_vec();
         let events = records.scan(projector, move |projector, record| {
             let events = match record {
-                Ok(record) => shown(projector.project(&record), &record, &wanted, since),
+                Ok(record) => select_envelopes(projector.project(&record), &record, &wanted, since),
                 Err(fault) => vec![Err(fault)],
             };
             futures::future::ready(Some(stream::iter(events)))
@@ -142,7 +142,7 @@ impl Session {
     }
 }
 
-fn shown(
+fn select_envelopes(
     events: Vec<Envelope>,
     record: &Record,
     wanted: &[Channel],
@@ -174,9 +174,9 @@ impl ListenerTask {
                 Err(fault) => fault,
             };
             self.failures += 1;
-            let resumes = self.resumes(&fault);
+            let resumes = self.can_resume(&fault);
             tracing::warn!(session = %self.session.id, %fault, resumes, "listener interrupted");
-            self.deliver(self.of_fault(&fault)).await;
+            self.deliver(self.fault_envelope(&fault)).await;
             if !resumes {
                 return;
             }
@@ -204,7 +204,7 @@ impl ListenerTask {
     }
 
     /// Can the listener subscribe again? After a gap it continues at the oldest available record.
-    fn resumes(&mut self, fault: &Fault) -> bool {
+    fn can_resume(&mut self, fault: &Fault) -> bool {
         match fault.kind() {
             Kind::UnknownSession | Kind::EpochMismatch | Kind::JournalDamaged => false,
             Kind::HistoryGap => {
@@ -217,7 +217,7 @@ impl ListenerTask {
         }
     }
 
-    fn of_fault(&self, fault: &Fault) -> Envelope {
+    fn fault_envelope(&self, fault: &Fault) -> Envelope {
         let timestamp = self.session.runtime.world().clock.now().as_millis();
         Envelope {
             bookmark: Bookmark { seq: self.since, timestamp },

@@ -77,7 +77,7 @@ pub(crate) struct ModelAttempt {
     gate_wait: GateWait,
     /// The most tokens that the request is expected to use.
     estimate: Usage,
-    /// What people of the session added to caps of a day.
+    /// The amounts that people of the session added to daily caps.
     day_raises: Vec<DayRaise>,
     /// Whether the service began its answer.
     has_started: AtomicBool,
@@ -114,7 +114,7 @@ impl ModelAttempt {
             requester: requester(work_context, session, Willingness::Wait),
             gate_wait: GateWait {
                 is_held: session.turn.as_ref().is_some_and(|turn| turn.wait.is_held),
-                review: review(&work_context.shared.limits, session),
+                review: review_of(&work_context.shared.limits, session),
                 admission: tools.admission.take(),
             },
             estimate: session.estimate_request(),
@@ -161,7 +161,7 @@ impl ModelAttempt {
         }
     }
 
-    fn failed(&self, fault: Fault) -> Input {
+    fn failure_input(&self, fault: Fault) -> Input {
         let Self { turn, step, attempt, .. } = *self;
         Input::ModelFailed { turn, step, attempt, fault }
     }
@@ -169,7 +169,7 @@ impl ModelAttempt {
 
 /// The first review of a held request, counted from the first attempt of its model. The time until it doubles with
 /// each time around the list of models.
-fn review(limits: &Limits, session: &Session) -> Option<(Timestamp, Duration)> {
+fn review_of(limits: &Limits, session: &Session) -> Option<(Timestamp, Duration)> {
     let count = u32::try_from(session.settings.models().count()).unwrap_or(u32::MAX);
     let models = &session.turn.as_ref()?.models;
     let doublings = (models.changes / count).min(REVIEW_DOUBLINGS);
@@ -180,7 +180,7 @@ fn review(limits: &Limits, session: &Session) -> Option<(Timestamp, Duration)> {
 
 /// The next review of a request whose session is not loaded; absent without another model.
 pub(crate) fn next_review(limits: &Limits, session: &Session, now: Timestamp) -> Option<Timestamp> {
-    let (first, after) = review(limits, session)?;
+    let (first, after) = review_of(limits, session)?;
     let reviews = std::iter::successors(Some((first, after)), |(at, after)| {
         let after = after.saturating_mul(2);
         Some((at.after(after), after))
@@ -213,23 +213,23 @@ pub(crate) fn requester(
 pub(crate) async fn ask(work_context: WorkContext, mut asked: ModelAttempt) -> Input {
     let model = match work_context.shared.models.model(&asked.model) {
         Ok(model) => model,
-        Err(fault) => return asked.failed(fault),
+        Err(fault) => return asked.failure_input(fault),
     };
     loop {
-        // Boxed: a request that waits keeps only what it needs for that.
+        // Boxed, so that the future of a waiting request stays small.
         let prepared = match Box::pin(prepare(&work_context, &asked, &*model)).await {
             Ok(prepared) => prepared,
-            Err(fault) => return asked.failed(fault),
+            Err(fault) => return asked.failure_input(fault),
         };
         let (id, key, requester) = (asked.id(), model.gate_key(), asked.requester.clone());
         let permit = match admit(&work_context, id, &key, requester, &mut asked.gate_wait).await {
             Ok(permit) => permit,
-            Err(fault) => return asked.failed(fault),
+            Err(fault) => return asked.failure_input(fault),
         };
         let reserving = asked.reserve(&work_context, &*model);
         let reservation = match Box::pin(reserving).await {
             Ok(reservation) => reservation,
-            Err(fault) => return asked.failed(fault),
+            Err(fault) => return asked.failure_input(fault),
         };
         let request = prepared.into_request(&work_context, &asked, &*model);
         let asking = ask_once(&work_context, &asked, &*model, request, permit);
@@ -257,7 +257,7 @@ impl PreparedRequest {
         model: &dyn Model,
     ) -> ModelRequest {
         match self {
-            Self::Tools(toolbox) => request(work_context.session, asked, model, &toolbox),
+            Self::Tools(toolbox) => build_request(work_context.session, asked, model, &toolbox),
             Self::Whole(request) => *request,
         }
     }
@@ -274,7 +274,7 @@ async fn prepare(
     if hooks.is_empty() {
         return Ok(PreparedRequest::Tools(toolbox));
     }
-    let request = request(work_context.session, asked, model, &toolbox);
+    let request = build_request(work_context.session, asked, model, &toolbox);
     let request = hooks.before(work_context, asked.step, request).await;
     Ok(PreparedRequest::Whole(Box::new(request)))
 }
@@ -348,11 +348,11 @@ async fn ask_once(
             Some(answered)
         }
         Err(fault) if permit.failed(&fault) => None,
-        Err(fault) => Some(asked.failed(fault)),
+        Err(fault) => Some(asked.failure_input(fault)),
     }
 }
 
-fn request(
+fn build_request(
     session: SessionId,
     asked: &ModelAttempt,
     model: &dyn Model,
@@ -444,7 +444,7 @@ async fn stream(
                 buffer.flush(work_context, asked).await;
                 let usage = usage.or_estimate(asked.estimate, estimate_content_tokens(&content));
                 let answer = ModelAnswer { content, stop, usage, response };
-                return answered(work_context, asked, answer).await;
+                return answer_input(work_context, asked, answer).await;
             }
             Some(Err(fault)) => {
                 buffer.flush(work_context, asked).await;
@@ -468,7 +468,7 @@ struct ModelAnswer {
 }
 
 /// The report of a complete answer. If the session's answers have a schema, the final one is checked against it.
-async fn answered(
+async fn answer_input(
     work_context: &WorkContext,
     asked: &ModelAttempt,
     answer: ModelAnswer,
@@ -562,8 +562,8 @@ impl TextBuffer {
         if joins && self.is_empty() {
             self.since = work_context.shared.world.clock.now();
         }
-        join(&mut self.text, text);
-        join(&mut self.thought, thought);
+        append_text(&mut self.text, text);
+        append_text(&mut self.thought, thought);
         if !joins || self.text.len() + self.thought.len() >= DELTA_BYTES {
             self.flush(work_context, asked).await;
         }
@@ -580,7 +580,7 @@ impl TextBuffer {
 }
 
 /// Appends `more`; moves it without a copy if `buffer` is empty.
-fn join(buffer: &mut String, more: String) {
+fn append_text(buffer: &mut String, more: String) {
     match buffer.is_empty() {
         true => *buffer = more,
         false => buffer.push_str(&more),

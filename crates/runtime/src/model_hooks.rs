@@ -88,13 +88,13 @@ impl ModelHooks {
                 .await;
             let fault = match change {
                 Ok(None) => continue,
-                Ok(Some(change)) => match changed(&request, change) {
+                Ok(Some(change)) => match apply_change(&request, change) {
                     Some(changed) => {
                         request = changed;
                         continue;
                     }
                     None => registered
-                        .failed()
+                        .hook_fault()
                         .with(Fact::Reason, "its messages break the pairing of calls and results"),
                 },
                 Err(fault) => fault,
@@ -129,16 +129,16 @@ impl RegisteredHook {
     ) -> Result<T, Fault> {
         let (shared, limit) = (&work_context.shared, work_context.shared.limits.hook);
         let answer = shared.pool.within(&shared.world, limit, work).await;
-        answer.map_err(|why| why.explain(self.failed(), limit))
+        answer.map_err(|why| why.explain(self.hook_fault(), limit))
     }
 
-    fn failed(&self) -> Fault {
+    fn hook_fault(&self) -> Fault {
         Fault::new(Kind::HookFailed, Operation::RunHook).with(Fact::Hook, self.name.clone())
     }
 }
 
 /// Applies a change to a request; `None` if the result would be invalid.
-fn changed(request: &ModelRequest, change: RequestChange) -> Option<ModelRequest> {
+fn apply_change(request: &ModelRequest, change: RequestChange) -> Option<ModelRequest> {
     let mut changed = request.clone();
     if let Some(system) = change.system {
         changed.system = Some(system.into());
@@ -216,7 +216,7 @@ impl HookNotifier {
         if news.is_empty() {
             return;
         }
-        let way = self.way.get_or_insert_with(|| start(work_context()));
+        let way = self.way.get_or_insert_with(|| start_notifier(work_context()));
         for told in news {
             if way.try_send((told, Arc::clone(&self.untold))).is_err() {
                 tracing::warn!("model hook queue full, dropping change");
@@ -226,7 +226,7 @@ impl HookNotifier {
 }
 
 /// Starts the task that delivers notices. It ends when all are delivered and the session is unloaded.
-fn start(work_context: WorkContext) -> mpsc::Sender<(HookNotice, Arc<()>)> {
+fn start_notifier(work_context: WorkContext) -> mpsc::Sender<(HookNotice, Arc<()>)> {
     let (sender, mut news) = mpsc::channel(PENDING_NOTICES_MAX);
     let spawn = Arc::clone(&work_context.shared.world.spawn);
     spawn.spawn(Box::pin(async move {

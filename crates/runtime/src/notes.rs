@@ -65,13 +65,13 @@ impl<'a> NoteRecorder<'a> {
             note => {
                 self.topics_left -= usize::from(matches!(note, Note::Topic { .. }));
                 self.flush().await;
-                let event = event_of(note, &self.call, &self.tool);
+                let event = event_from(note, &self.call, &self.tool);
                 self.record(event).await;
             }
         }
     }
 
-    /// The time until joined output is recorded; none if there is none.
+    /// The time until joined output is recorded; `None` without joined output.
     pub(crate) fn due(&self) -> Option<Duration> {
         let window = self.work_context.shared.limits.delta_window;
         let waited = self.work_context.now().since(self.joined_since);
@@ -86,7 +86,7 @@ impl<'a> NoteRecorder<'a> {
         }
     }
 
-    /// Records what is left. Returns the call and its tool.
+    /// Records the rest of the notes. Returns the call and its tool.
     pub(crate) async fn finish(mut self) -> (CallId, String) {
         self.flush().await;
         if self.dropped > 0 {
@@ -120,7 +120,7 @@ impl<'a> NoteRecorder<'a> {
     }
 }
 
-fn event_of(note: Note, call: &CallId, tool: &str) -> Event {
+fn event_from(note: Note, call: &CallId, tool: &str) -> Event {
     let call = call.clone();
     match note {
         Note::Output(text) => Event::ToolOutputDelta { call, text },

@@ -26,7 +26,7 @@ pub(crate) async fn claim(
     ready: &CheckedCall,
     context: &CallContext,
 ) -> Result<(), Outcome> {
-    let Some(key) = key_of(tenant, ready) else { return Ok(()) };
+    let Some(key) = once_key(tenant, ready) else { return Ok(()) };
     let key = key.map_err(Outcome::from)?;
     match claim_or_settle(shared, key, context).await {
         // An earlier attempt still has the key: in a process that lost its session and does not know it yet.
@@ -41,7 +41,7 @@ pub(crate) async fn claim(
         Ok(OnceState::Taken { owner, outcome: Some(bytes) }) => {
             Err(first_outcome(&bytes, Some(&owner), context))
         }
-        Ok(OnceState::Taken { owner, outcome: None }) => Err(refused(ready, &owner).into()),
+        Ok(OnceState::Taken { owner, outcome: None }) => Err(key_taken_fault(ready, &owner).into()),
         Err(fault) => Err(fault.with_progress(Progress::NotBegun).into()),
     }
 }
@@ -53,7 +53,7 @@ async fn claim_or_settle(
     key: Digest,
     context: &CallContext,
 ) -> Result<OnceState, Fault> {
-    let (journal, own) = (&shared.journal, owner_of(context));
+    let (journal, own) = (&shared.journal, once_owner(context));
     let state = journal.claim_once(key, own.clone(), context.attempt).await?;
     let OnceState::Taken { owner, outcome: None } = &state else { return Ok(state) };
     if *owner == own {
@@ -90,10 +90,10 @@ async fn settlement_from_records(
         for stored in &page.records {
             match stored.event()? {
                 Event::ToolCallEnded { call, outcome, .. } if call == owner.call => {
-                    found = of_outcome(&outcome);
+                    found = settlement_of_outcome(&outcome);
                 }
                 Event::DoubtSettled { call, settlement, .. } if call == owner.call => {
-                    found = of_settlement(settlement);
+                    found = settlement_of_person(settlement);
                 }
                 _ => {}
             }
@@ -103,15 +103,15 @@ async fn settlement_from_records(
 
 /// Records how a call that has a key ended. A call in doubt keeps its key until the doubt is settled.
 pub(crate) async fn settle(shared: &RuntimeShared, context: &CallContext, outcome: &Outcome) {
-    if let Some(settlement) = of_outcome(outcome) {
-        record(shared, owner_of(context), context.attempt, settlement).await;
+    if let Some(settlement) = settlement_of_outcome(outcome) {
+        record(shared, once_owner(context), context.attempt, settlement).await;
     }
 }
 
 /// The settlement that follows from an outcome; `None` for a call in doubt.
-fn of_outcome(outcome: &Outcome) -> Option<OnceSettlement> {
+fn settlement_of_outcome(outcome: &Outcome) -> Option<OnceSettlement> {
     let Outcome::Failed(failure) = outcome else {
-        return Some(OnceSettlement::Done(encode(outcome)));
+        return Some(OnceSettlement::Done(encode_outcome(outcome)));
     };
     let (fault, kind) = (&failure.fault, failure.fault.row().error_type);
     match fault.progress() {
@@ -122,16 +122,16 @@ fn of_outcome(outcome: &Outcome) -> Option<OnceSettlement> {
         Progress::Ended if matches!(kind, ErrorType::Logical | ErrorType::Validation) => {
             Some(OnceSettlement::NotDone)
         }
-        Progress::Ended | Progress::Done => Some(OnceSettlement::Done(encode(outcome))),
+        Progress::Ended | Progress::Done => Some(OnceSettlement::Done(encode_outcome(outcome))),
     }
 }
 
 /// The settlement that follows from a person's; `None` if the person left the doubt to the model.
-fn of_settlement(settlement: Settlement) -> Option<OnceSettlement> {
+fn settlement_of_person(settlement: Settlement) -> Option<OnceSettlement> {
     match settlement {
         Settlement::Happened { result: data } => {
             let output = Output { data, ..Output::default() };
-            Some(OnceSettlement::Done(encode(&Outcome::Done(output))))
+            Some(OnceSettlement::Done(encode_outcome(&Outcome::Done(output))))
         }
         Settlement::DidNotHappen => Some(OnceSettlement::NotDone),
         Settlement::LeftToModel => None,
@@ -147,8 +147,8 @@ pub(crate) async fn reconcile(
     context: &CallContext,
     next: u32,
 ) -> Option<ReconcileResult> {
-    let key = key_of(tenant, ready)?.ok()?;
-    let owner = owner_of(context);
+    let key = once_key(tenant, ready)?.ok()?;
+    let owner = once_owner(context);
     // Before a tool is asked, the key belongs to the next attempt: a process that lost the session and has not claimed
     // the key yet cannot begin after the tool has looked. Attempts count from 1, so a claim of 0 takes nothing away.
     let attempt = if ready.asks_tool() { next } else { 0 };
@@ -162,7 +162,7 @@ pub(crate) async fn reconcile(
             Some(ReconcileResult::DidNotHappen)
         }
         Ok(OnceState::Taken { outcome, .. } | OnceState::Own { outcome }) => {
-            match decode(&outcome?)? {
+            match decode_outcome(&outcome?)? {
                 Outcome::Done(output) => Some(ReconcileResult::Happened(output)),
                 Outcome::Failed(_) => None,
             }
@@ -178,8 +178,8 @@ pub(crate) async fn settle_reconciled(
     answer: &ReconcileResult,
 ) {
     if let ReconcileResult::Happened(output) = answer {
-        let done = OnceSettlement::Done(encode(&Outcome::Done(output.clone())));
-        record(shared, owner_of(context), ANY_ATTEMPT, done).await;
+        let done = OnceSettlement::Done(encode_outcome(&Outcome::Done(output.clone())));
+        record(shared, once_owner(context), ANY_ATTEMPT, done).await;
     }
 }
 
@@ -190,7 +190,7 @@ pub(crate) async fn settle_by_person(
     call: CallId,
     settlement: Settlement,
 ) {
-    if let Some(settlement) = of_settlement(settlement) {
+    if let Some(settlement) = settlement_of_person(settlement) {
         record(shared, OnceOwner { session, call }, ANY_ATTEMPT, settlement).await;
     }
 }
@@ -208,26 +208,26 @@ async fn record(
     }
 }
 
-fn key_of(tenant: &str, ready: &CheckedCall) -> Option<Result<Digest, Fault>> {
+fn once_key(tenant: &str, ready: &CheckedCall) -> Option<Result<Digest, Fault>> {
     let key = ready.once_key()?;
     Some(key.map(|key| Digest::of(format!("{tenant}\0{key}").as_bytes())))
 }
 
-fn owner_of(context: &CallContext) -> OnceOwner {
+fn once_owner(context: &CallContext) -> OnceOwner {
     OnceOwner { session: context.session, call: context.call.clone() }
 }
 
-fn encode(outcome: &Outcome) -> Bytes {
+fn encode_outcome(outcome: &Outcome) -> Bytes {
     serde_json::to_vec(outcome).expect("outcomes have string keys and finite numbers").into()
 }
 
-fn decode(bytes: &Bytes) -> Option<Outcome> {
+fn decode_outcome(bytes: &Bytes) -> Option<Outcome> {
     serde_json::from_slice(bytes).ok()
 }
 
-/// The outcome of the call that has the key, with a note that says so.
+/// The stored outcome of the call that owns the key, with a note that it is not this call's own.
 fn first_outcome(bytes: &Bytes, owner: Option<&OnceOwner>, context: &CallContext) -> Outcome {
-    let Some(mut outcome) = decode(bytes) else {
+    let Some(mut outcome) = decode_outcome(bytes) else {
         let fault = Fault::new(Kind::Bug, Operation::ToolCall);
         return fault.with_cause("the outcome of a key cannot be read").not_started().into();
     };
@@ -247,7 +247,7 @@ fn first_outcome(bytes: &Bytes, owner: Option<&OnceOwner>, context: &CallContext
     outcome
 }
 
-fn refused(ready: &CheckedCall, owner: &OnceOwner) -> Fault {
+fn key_taken_fault(ready: &CheckedCall, owner: &OnceOwner) -> Fault {
     let reason = format!(
         "call {} of session {} has the same key; it has begun and its outcome is not known yet",
         owner.call, owner.session

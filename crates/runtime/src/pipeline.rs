@@ -86,14 +86,14 @@ impl Brief {
         let pipeline = session.pipeline.as_ref()?;
         let own = work_context.shared.stages.of(job.stage);
         let wanted = ChildOverrides {
-            title: title(pipeline, &job)?,
+            title: job_title(pipeline, &job)?,
             model: own.model.clone(),
             system: own.system.clone(),
-            permissions: (job.stage == Stage::Planning).then(|| looking(session)),
+            permissions: (job.stage == Stage::Planning).then(|| read_only_permissions(session)),
             tools: own.tools.clone(),
             max_steps: own.max_steps,
         };
-        let mut settings = child::settings(&session.settings, wanted);
+        let mut settings = child::child_settings(&session.settings, wanted);
         child::share_caps(&mut settings, &work_context.shared.limits, work_context.session, turn);
         let child = Child {
             id: child_id(work_context.session, turn, &job),
@@ -118,16 +118,16 @@ pub(crate) fn child_id(parent: SessionId, turn: TurnNumber, job: &StageJob) -> S
     let stage: &'static str = (*stage).into();
     let task = task.as_ref().map_or("", |task| &*task.0);
     let numbers = format!("{turn}.{round}.{attempt}");
-    child::id(parent, &["stage", &numbers, stage, task])
+    child::child_id(parent, &["stage", &numbers, stage, task])
 }
 
 /// The session's permissions in read-only mode, without its allow rules.
-fn looking(session: &Session) -> Permissions {
+fn read_only_permissions(session: &Session) -> Permissions {
     let own = &session.settings.permissions;
     Permissions { mode: Mode::Readonly, allow: Vec::new(), ..own.clone() }
 }
 
-fn title(pipeline: &Pipeline, job: &StageJob) -> Option<String> {
+fn job_title(pipeline: &Pipeline, job: &StageJob) -> Option<String> {
     Some(match &job.task {
         Some(task) => pipeline.task(task)?.task.title.clone(),
         None => job.stage.to_string(),
@@ -157,18 +157,18 @@ fn prompt_for(
 /// Runs the child and reports its end.
 pub(crate) async fn run(work_context: WorkContext, brief: Brief) -> Input {
     let Brief { turn, job, child } = brief;
-    let rest = watched(&work_context, turn, &job, &child).await;
+    let rest = run_job(&work_context, turn, &job, &child).await;
     record_cost(&work_context, turn, child.id, &rest).await;
-    ended(turn, job, rest)
+    ended_input(turn, job, rest)
 }
 
-async fn watched(
+async fn run_job(
     work_context: &WorkContext,
     turn: TurnNumber,
     job: &StageJob,
     child: &Child,
 ) -> Result<ChildResult, Fault> {
-    let mut watch = child::attend(&work_context.runtime, child).await?;
+    let mut watch = child::start_and_watch(&work_context.runtime, child).await?;
     work_context.report(Input::StageOpened { turn, job: job.clone(), child: child.id }).await;
     loop {
         match watch.next().await? {
@@ -194,10 +194,10 @@ pub(crate) async fn stop(work_context: WorkContext, turn: TurnNumber, job: Stage
     let child = child_id(work_context.session, turn, &job);
     let rest = child::stop(&work_context.runtime, child).await;
     record_cost(&work_context, turn, child, &rest).await;
-    ended(turn, job, rest)
+    ended_input(turn, job, rest)
 }
 
-/// Records what the child of a job spent.
+/// Records the cost of a job's child session.
 async fn record_cost(
     work_context: &WorkContext,
     turn: TurnNumber,
@@ -210,21 +210,21 @@ async fn record_cost(
     }
 }
 
-fn ended(turn: TurnNumber, job: StageJob, rest: Result<ChildResult, Fault>) -> Input {
+fn ended_input(turn: TurnNumber, job: StageJob, rest: Result<ChildResult, Fault>) -> Input {
     match rest {
         Ok(ChildResult { end, usage, .. }) => Input::StageEnded { turn, job, end, usage },
-        Err(fault) => failed(turn, job, fault),
+        Err(fault) => failed_input(turn, job, fault),
     }
 }
 
-fn failed(turn: TurnNumber, job: StageJob, fault: Fault) -> Input {
+fn failed_input(turn: TurnNumber, job: StageJob, fault: Fault) -> Input {
     Input::StageEnded { turn, job, end: TaskEnd::Failed { fault }, usage: Usage::default() }
 }
 
 /// Reports a job that the session's plan does not contain, as a `bug` fault.
-pub(crate) fn unknown(turn: TurnNumber, job: StageJob) -> Input {
+pub(crate) fn unknown_input(turn: TurnNumber, job: StageJob) -> Input {
     let fault = Fault::new(Kind::Bug, Operation::StartAgent).with_cause("no such task in the plan");
-    failed(turn, job, fault)
+    failed_input(turn, job, fault)
 }
 
 impl Runtime {

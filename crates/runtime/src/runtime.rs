@@ -230,15 +230,15 @@ impl Runtime {
         // Read only once a question comes up: most turns have none.
         let mut head = None;
         let batches = self.shared.journal.follow(session, after);
-        let mut records = batches.flat_map(|batch| stream::iter(each(batch)));
+        let mut records = batches.flat_map(|batch| stream::iter(split_batch(batch)));
         let mut result: Option<TurnResult> = None;
         let mut open_calls = 0_usize;
         while let Some(record) = records.next().await {
             let record = record?;
             match &mut result {
-                None => result = begun(&record, message)?,
+                None => result = begun_turn(&record, message)?,
                 Some(result) if record.turn == result.turn => {
-                    if advance(result, &mut open_calls, &record)? {
+                    if apply_to_result(result, &mut open_calls, &record)? {
                         return Ok(result.clone());
                     }
                 }
@@ -279,14 +279,14 @@ impl Runtime {
 }
 
 /// Flattens a batch into its records, or its fault.
-fn each(batch: Result<Vec<StoredRecord>, Fault>) -> Vec<Result<StoredRecord, Fault>> {
+fn split_batch(batch: Result<Vec<StoredRecord>, Fault>) -> Vec<Result<StoredRecord, Fault>> {
     match batch {
         Ok(batch) => batch.into_iter().map(Ok).collect(),
         Err(fault) => vec![Err(fault)],
     }
 }
 
-fn begun(record: &StoredRecord, message: &CommandId) -> Result<Option<TurnResult>, Fault> {
+fn begun_turn(record: &StoredRecord, message: &CommandId) -> Result<Option<TurnResult>, Fault> {
     Ok(match &*record.shared_event()? {
         Event::TurnStarted { message: answers } if answers == message => Some(TurnResult {
             turn: record.turn,
@@ -307,7 +307,7 @@ fn begun(record: &StoredRecord, message: &CommandId) -> Result<Option<TurnResult
 }
 
 /// Applies one record of the turn to its result. Returns true once the turn has ended.
-fn advance(
+fn apply_to_result(
     result: &mut TurnResult,
     open_calls: &mut usize,
     record: &StoredRecord,

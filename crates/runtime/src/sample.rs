@@ -25,7 +25,7 @@ pub(crate) async fn run(
     request: SampleRequest,
     cancel: CancellationToken,
 ) -> Result<Sample, Fault> {
-    let child = child_of(&work_context, &call, request).await?;
+    let child = child_for(&work_context, &call, request).await?;
     let opened = Event::ChildOpened(ChildLink {
         child: child.id,
         call: Some(call.clone()),
@@ -36,7 +36,7 @@ pub(crate) async fn run(
     let worked = tokio::select! {
         biased;
         () = cancel.cancelled() => child::stop(&work_context.runtime, child.id).await,
-        worked = answered(&work_context, &child) => worked,
+        worked = run_child(&work_context, &child) => worked,
     };
     let worked = worked?;
     if let Some(event) = worked.cost_record(&work_context.runtime, child.id) {
@@ -55,7 +55,7 @@ pub(crate) async fn run(
     }
 }
 
-async fn child_of(
+async fn child_for(
     work_context: &WorkContext,
     call: &CallId,
     request: SampleRequest,
@@ -76,12 +76,12 @@ async fn child_of(
         max_steps: Some(1),
         ..ChildOverrides::default()
     };
-    let mut settings = child::settings(&session.settings, wanted);
+    let mut settings = child::child_settings(&session.settings, wanted);
     let asked = request.max_tokens;
     settings.max_answer_tokens = [settings.max_answer_tokens, asked].into_iter().flatten().min();
     child::share_caps(&mut settings, &work_context.shared.limits, parent, session.turns);
     Ok(Child {
-        id: child::id(parent, &["sample", &call.0, &request.place, &request.prompt]),
+        id: child::child_id(parent, &["sample", &call.0, &request.place, &request.prompt]),
         settings,
         origin: Origin::Call { parent, call: call.clone(), depth: depth + 1 },
         prompt: request.prompt,
@@ -90,8 +90,8 @@ async fn child_of(
     })
 }
 
-async fn answered(work_context: &WorkContext, child: &Child) -> Result<ChildResult, Fault> {
-    let mut watch = child::attend(&work_context.runtime, child).await?;
+async fn run_child(work_context: &WorkContext, child: &Child) -> Result<ChildResult, Fault> {
+    let mut watch = child::start_and_watch(&work_context.runtime, child).await?;
     loop {
         if let ChildEvent::Ended(result) = watch.next().await? {
             return Ok(result);

@@ -16,15 +16,15 @@ use budao_pipeline::Input;
 use budao_scrub::Scrubber;
 
 /// Scrubs an input and limits its nesting to `levels`, the depth that can be read back.
-pub(crate) fn input(input: Input, scrubber: &Scrubber, levels: usize) -> Input {
+pub(crate) fn clean_input(input: Input, scrubber: &Scrubber, levels: usize) -> Input {
     match input {
-        Input::Turn(input) => Input::Turn(turn_input(input, scrubber, levels)),
+        Input::Turn(input) => Input::Turn(clean_turn_input(input, scrubber, levels)),
         // The end of a child is read from the child's records, which are scrubbed.
         Input::StageOpened { .. } | Input::StageEnded { .. } => input,
     }
 }
 
-fn turn_input(input: TurnInput, scrubber: &Scrubber, levels: usize) -> TurnInput {
+fn clean_turn_input(input: TurnInput, scrubber: &Scrubber, levels: usize) -> TurnInput {
     match input {
         TurnInput::ModelFailed { turn, step, attempt, fault } => {
             TurnInput::ModelFailed { turn, step, attempt, fault: fault.scrub(scrubber) }
@@ -42,7 +42,7 @@ fn turn_input(input: TurnInput, scrubber: &Scrubber, levels: usize) -> TurnInput
                 turn,
                 call,
                 attempt,
-                outcome: outcome(ended, scrubber, levels),
+                outcome: clean_outcome(ended, scrubber, levels),
             }
         }
         TurnInput::InputNeeded { turn, call, attempt, elicitation, digest } => {
@@ -52,13 +52,13 @@ fn turn_input(input: TurnInput, scrubber: &Scrubber, levels: usize) -> TurnInput
             TurnInput::InputNeeded { turn, call, attempt, elicitation, digest }
         }
         TurnInput::CallReconciled { turn, call, attempt, answer } => {
-            let answer = reconciled(answer, scrubber, levels);
+            let answer = clean_reconciliation(answer, scrubber, levels);
             TurnInput::CallReconciled { turn, call, attempt, answer }
         }
         TurnInput::CallsChecked { turn, verdicts } => {
             let verdicts = verdicts.into_iter().map(|(call, verdict)| match verdict {
                 CallVerdict::Settled(ended) => {
-                    (call, CallVerdict::Settled(outcome(ended, scrubber, levels)))
+                    (call, CallVerdict::Settled(clean_outcome(ended, scrubber, levels)))
                 }
                 verdict => (call, verdict),
             });
@@ -103,7 +103,9 @@ fn turn_input(input: TurnInput, scrubber: &Scrubber, levels: usize) -> TurnInput
                     }
                     note.iter_mut().for_each(|note| scrubber.clean_text(note));
                 }
-                CommandBody::ReportCall { report, .. } => worker_report(report, scrubber, levels),
+                CommandBody::ReportCall { report, .. } => {
+                    clean_worker_report(report, scrubber, levels);
+                }
                 _ => {}
             }
             TurnInput::Command(command)
@@ -112,8 +114,8 @@ fn turn_input(input: TurnInput, scrubber: &Scrubber, levels: usize) -> TurnInput
     }
 }
 
-/// Scrubs what a worker reports. The text of its foreign error is scrubbed as the cause of a fault is.
-fn worker_report(report: &mut WorkerReport, scrubber: &Scrubber, levels: usize) {
+/// Scrubs the report of a worker. The text of its foreign error is scrubbed like the cause of a fault.
+fn clean_worker_report(report: &mut WorkerReport, scrubber: &Scrubber, levels: usize) {
     match report {
         WorkerReport::Done { result } => {
             nesting::flatten(result, levels);
@@ -133,14 +135,18 @@ fn worker_report(report: &mut WorkerReport, scrubber: &Scrubber, levels: usize) 
 }
 
 /// Scrubs the fault of a rejection.
-pub(crate) fn answer(answer: Answer, scrubber: &Scrubber) -> Answer {
+pub(crate) fn clean_answer(answer: Answer, scrubber: &Scrubber) -> Answer {
     match answer {
         Answer::Rejected { fault } => Answer::Rejected { fault: fault.scrub(scrubber) },
         accepted @ Answer::Accepted { .. } => accepted,
     }
 }
 
-fn reconciled(answer: ReconcileResult, scrubber: &Scrubber, levels: usize) -> ReconcileResult {
+fn clean_reconciliation(
+    answer: ReconcileResult,
+    scrubber: &Scrubber,
+    levels: usize,
+) -> ReconcileResult {
     match answer {
         ReconcileResult::Happened(mut output) => {
             nesting::flatten(&mut output.data, levels);
@@ -154,7 +160,7 @@ fn reconciled(answer: ReconcileResult, scrubber: &Scrubber, levels: usize) -> Re
     }
 }
 
-fn outcome(outcome: Outcome, scrubber: &Scrubber, levels: usize) -> Outcome {
+fn clean_outcome(outcome: Outcome, scrubber: &Scrubber, levels: usize) -> Outcome {
     match outcome {
         Outcome::Done(mut output) => {
             nesting::flatten(&mut output.data, levels);

@@ -105,7 +105,7 @@ impl Session {
         let content = vec![Block::Text(text.to_owned())];
         let command = self.runtime.command("user", CommandBody::Message { content });
         let id = command.id.clone();
-        accepted(self.runtime.submit(self.id, command).await?).map(|_| id)
+        accepted_position(self.runtime.submit(self.id, command).await?).map(|_| id)
     }
 
     /// Waits for the turn that answers a sent message.
@@ -125,7 +125,7 @@ impl Session {
     async fn turn(&self, body: CommandBody) -> Result<TurnResult, Fault> {
         let command = self.runtime.command("user", body);
         let id = command.id.clone();
-        let at = accepted(self.runtime.submit(self.id, command).await?)?;
+        let at = accepted_position(self.runtime.submit(self.id, command).await?)?;
         loop {
             let result = self.runtime.wait_for(self.id, &id, at).await?;
             if !self.settle(&result).await? {
@@ -192,7 +192,7 @@ impl Session {
 
     async fn ask(&self, body: CommandBody) -> Result<(), Fault> {
         let command = self.runtime.command("user", body);
-        accepted(self.runtime.submit(self.id, command).await?).map(drop)
+        accepted_position(self.runtime.submit(self.id, command).await?).map(drop)
     }
 
     /// Folds the session's current state from its records.
@@ -204,7 +204,7 @@ impl Session {
     }
 }
 
-fn accepted(answer: Answer) -> Result<Seq, Fault> {
+fn accepted_position(answer: Answer) -> Result<Seq, Fault> {
     match answer {
         Answer::Accepted { at } => Ok(at),
         Answer::Rejected { fault } => Err(fault),

@@ -116,7 +116,7 @@ pub(crate) struct MemoryView {
 #[derive(Debug, Default)]
 pub(crate) struct PersonWait {
     ended: Duration,
-    /// When the current wait began; absent while there is none.
+    /// The start of the current wait for a person; `None` while the call does not wait.
     since: Option<Timestamp>,
 }
 

@@ -64,7 +64,7 @@ struct Arguments {
     max_steps: Option<u32>,
 }
 
-fn spec(agents: &SubAgents) -> ToolSpec {
+fn task_run_spec(agents: &SubAgents) -> ToolSpec {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -124,7 +124,7 @@ struct SubAgentRunner {
 /// Creates the tool of a session; `None` if sub-agents are not configured. Its task ends when the tool is dropped.
 pub(crate) fn tool(work_context: &WorkContext, settings: &Settings) -> Option<TaskRun> {
     let agents = work_context.shared.sub_agents.clone()?;
-    let spec = Arc::new(spec(&agents));
+    let spec = Arc::new(task_run_spec(&agents));
     let office = SubAgentRunner {
         runtime: work_context.runtime.clone(),
         parent: work_context.session,
@@ -171,7 +171,7 @@ impl SubAgentRunner {
         let worked = tokio::select! {
             biased;
             () = context.cancel.cancelled() => child::stop(&self.runtime, child.id).await,
-            rest = self.watched(&child, &context) => rest,
+            rest = self.run_child(&child, &context) => rest,
         };
         let worked = worked.map_err(failure)?;
         if let Some(event) = worked.cost_record(&self.runtime, child.id) {
@@ -222,13 +222,13 @@ impl SubAgentRunner {
             tools: asked.tools,
             max_steps: steps,
         };
-        let mut settings = child::settings(&self.settings, wanted);
+        let mut settings = child::child_settings(&self.settings, wanted);
         let tokens = [settings.max_turn_tokens, self.agents.max_tokens];
         settings.max_turn_tokens = tokens.into_iter().flatten().min();
         child::share_caps(&mut settings, &context.limits, self.parent, context.turn);
         let (parent, call) = (self.parent, context.call.clone());
         Ok(Child {
-            id: child::id(parent, &["call", &call.0]),
+            id: child::child_id(parent, &["call", &call.0]),
             settings,
             origin: Origin::Call { parent, call, depth: self.depth + 1 },
             prompt: asked.prompt,
@@ -237,8 +237,8 @@ impl SubAgentRunner {
         })
     }
 
-    async fn watched(&self, child: &Child, context: &CallContext) -> Result<ChildResult, Fault> {
-        let mut watch = child::attend(&self.runtime, child).await?;
+    async fn run_child(&self, child: &Child, context: &CallContext) -> Result<ChildResult, Fault> {
+        let mut watch = child::start_and_watch(&self.runtime, child).await?;
         context.notes.record(Note::ChildOpened(child.id)).await;
         loop {
             match watch.next().await? {

@@ -41,7 +41,7 @@ use crate::{
 };
 
 /// Notes of one call that may wait to be recorded.
-const NOTES: usize = 64;
+const NOTES_MAX: usize = 64;
 
 /// The context of a piece of work: shared parts, its session and the way to report.
 #[derive(Clone)]
@@ -215,7 +215,7 @@ pub(crate) fn task(
         Work::Stage { turn, job } => {
             match pipeline::Brief::new(&work_context, session, turn, job.clone()) {
                 Some(brief) => Box::pin(pipeline::run(work_context, brief)),
-                None => Box::pin(async move { pipeline::unknown(turn, job) }),
+                None => Box::pin(async move { pipeline::unknown_input(turn, job) }),
             }
         }
         Work::Stop { turn, job } => Box::pin(pipeline::stop(work_context, turn, job)),
@@ -382,7 +382,7 @@ fn not_offered_yet(fault: Fault) -> Fault {
         .with_cause("the tool is not offered at present")
 }
 
-/// Asks a tool what became of an interrupted call, and records its notes before the answer.
+/// Runs the tool's reconcile function for an interrupted call, and records its notes before the answer.
 async fn reconcile(
     work_context: &WorkContext,
     ready: CheckedCall,
@@ -400,7 +400,7 @@ async fn reconcile(
             Some(note) = notes.recv() => recorder.add(note).await,
         }
     };
-    for _ in 0..NOTES {
+    for _ in 0..NOTES_MAX {
         let Ok(note) = notes.try_recv() else { break };
         recorder.add(note).await;
     }
@@ -468,7 +468,7 @@ async fn run(
             () = clock.sleep(due.unwrap_or_default()), if due.is_some() => recorder.flush().await,
         }
     };
-    for _ in 0..NOTES {
+    for _ in 0..NOTES_MAX {
         let Ok(note) = notes.try_recv() else { break };
         recorder.add(note).await;
     }
@@ -559,7 +559,7 @@ fn call_context(
     attempt: u32,
     cancel: CancellationToken,
 ) -> (CallContext, mpsc::Receiver<Note>) {
-    let (notes, heard) = NoteSender::channel(NOTES);
+    let (notes, heard) = NoteSender::channel(NOTES_MAX);
     let (shared, timer_call) = (&work_context.shared, call.clone());
     let running = session.turn.as_ref().and_then(|turn| turn.call(&call));
     let memory = MemoryView {

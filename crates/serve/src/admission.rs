@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Number of tenants above which the rate limiters forget idle ones.
-const TENANTS_REMEMBERED: usize = 10_000;
+const TENANTS_MAX: usize = 10_000;
 /// Upper bound of records read from a history at once.
 pub(crate) const PAGE_RECORDS: u32 = 128;
 
@@ -166,7 +166,7 @@ impl Admission {
 
     /// Charges a replay of up to one page to the tenant and returns its usage. A client that misses less than one
     /// page is always light, so a client on a bad connection is not slowed down by its tenant.
-    pub(crate) fn replay(&self, tenant: &str, records: u64) -> ReplayUsage {
+    pub(crate) fn charge_replay(&self, tenant: &str, records: u64) -> ReplayUsage {
         match self.tenant_replays.check_key_n(&tenant.to_owned(), page_records(records)) {
             Ok(Ok(())) => ReplayUsage::Light,
             Ok(Err(_)) | Err(_) if records < PAGE_RECORDS.into() => ReplayUsage::Light,
@@ -178,26 +178,26 @@ impl Admission {
     ///
     /// # Errors
     /// `limit_reached`, with the name of the limit and the time until a retry can succeed.
-    pub(crate) fn command(&self, tenant: &str, bytes: usize) -> Result<(), Fault> {
+    pub(crate) fn charge_command(&self, tenant: &str, bytes: usize) -> Result<(), Fault> {
         let tenant = tenant.to_owned();
-        if self.tenant_commands.len() > TENANTS_REMEMBERED {
+        if self.tenant_commands.len() > TENANTS_MAX {
             self.tenant_commands.retain_recent();
             self.tenant_bytes.retain_recent();
             self.tenant_replays.retain_recent();
         }
         let limits = &self.limits;
-        self.tenant_commands.check_key(&tenant).map_err(|no| {
-            rate_exceeded("tenant_commands", limits.tenant_commands, &no, &self.clock)
+        self.tenant_commands.check_key(&tenant).map_err(|not_until| {
+            rate_exceeded("tenant_commands", limits.tenant_commands, &not_until, &self.clock)
         })?;
         let size = NonZeroU32::new(u32::try_from(bytes).unwrap_or(u32::MAX));
         if let Some(size) = size {
             match self.tenant_bytes.check_key_n(&tenant, size) {
                 Ok(Ok(())) => {}
-                Ok(Err(no)) => {
+                Ok(Err(not_until)) => {
                     return Err(rate_exceeded(
                         "tenant_bytes",
                         limits.tenant_bytes,
-                        &no,
+                        &not_until,
                         &self.clock,
                     ));
                 }
@@ -206,9 +206,9 @@ impl Admission {
                 }
             }
         }
-        self.all_commands
-            .check()
-            .map_err(|no| rate_exceeded("all_commands", limits.all_commands, &no, &self.clock))
+        self.all_commands.check().map_err(|not_until| {
+            rate_exceeded("all_commands", limits.all_commands, &not_until, &self.clock)
+        })
     }
 }
 
@@ -217,17 +217,22 @@ impl AdmissionPermit {
     ///
     /// # Errors
     /// `limit_reached`, with the name of the limit and the time until a retry can succeed.
-    pub(crate) fn command(&self, bytes: usize) -> Result<(), Fault> {
-        self.commands.check().map_err(|no| {
-            rate_exceeded("commands", self.admission.limits.commands, &no, &self.admission.clock)
+    pub(crate) fn charge_command(&self, bytes: usize) -> Result<(), Fault> {
+        self.commands.check().map_err(|not_until| {
+            rate_exceeded(
+                "commands",
+                self.admission.limits.commands,
+                &not_until,
+                &self.admission.clock,
+            )
         })?;
-        self.admission.command(&self.tenant, bytes)
+        self.admission.charge_command(&self.tenant, bytes)
     }
 
     /// Charges a replay of up to one page to the connection and its tenant. Heavy if either exceeds its allowance.
-    pub(crate) fn replay(&self, records: u64) -> ReplayUsage {
+    pub(crate) fn charge_replay(&self, records: u64) -> ReplayUsage {
         match self.replays.check_n(page_records(records)) {
-            Ok(Ok(())) => self.admission.replay(&self.tenant, records),
+            Ok(Ok(())) => self.admission.charge_replay(&self.tenant, records),
             Ok(Err(_)) | Err(_) => ReplayUsage::Heavy,
         }
     }
@@ -253,12 +258,12 @@ fn limit_reached(name: &'static str, limit: usize) -> Fault {
 fn rate_exceeded(
     name: &'static str,
     rate: Rate,
-    no: &NotUntil<Duration>,
+    not_until: &NotUntil<Duration>,
     clock: &MonotonicClock,
 ) -> Fault {
     use governor::clock::Clock as _;
     // Rounded up: a client that comes back after the stated milliseconds is not refused again.
-    let millis = no.wait_time_from(clock.now()).as_nanos().div_ceil(1_000_000);
+    let millis = not_until.wait_time_from(clock.now()).as_nanos().div_ceil(1_000_000);
     let wait = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
     limit_reached(name, rate.per_second as usize).retry_after(wait)
 }
@@ -312,10 +317,11 @@ mod tests {
     fn a_burst_is_let_through_and_the_rest_told_when_to_come_back() {
         let (admission, manual_clock) = admission(&Limits::default());
         let permit = admission.admit("acme").unwrap();
-        let burst =
-            |permit: &AdmissionPermit| (0..1000).filter(|_| permit.command(100).is_ok()).count();
+        let burst = |permit: &AdmissionPermit| {
+            (0..1000).filter(|_| permit.charge_command(100).is_ok()).count()
+        };
         assert_eq!(burst(&permit), 200);
-        let fault = permit.command(100).unwrap_err();
+        let fault = permit.charge_command(100).unwrap_err();
         assert_eq!(name_of(&fault), "commands");
         assert_eq!(fault.retry_hint(), Some(Duration::from_millis(20)));
         manual_clock.0.fetch_add(1_000_000, Ordering::SeqCst);
@@ -326,8 +332,9 @@ mod tests {
     fn a_clock_that_is_set_back_stops_nobody() {
         let (admission, manual_clock) = admission(&Limits::default());
         let permit = admission.admit("acme").unwrap();
-        let burst =
-            |permit: &AdmissionPermit| (0..1000).filter(|_| permit.command(100).is_ok()).count();
+        let burst = |permit: &AdmissionPermit| {
+            (0..1000).filter(|_| permit.charge_command(100).is_ok()).count()
+        };
         assert_eq!(burst(&permit), 200);
         manual_clock.0.fetch_sub(3_600_000_000, Ordering::SeqCst);
         assert_eq!(burst(&permit), 0);
@@ -346,14 +353,14 @@ mod tests {
         let (one, two) = (admission.admit("acme").unwrap(), admission.admit("acme").unwrap());
         let other = admission.admit("other").unwrap();
         let light_count = |permit: &AdmissionPermit| {
-            (0..10).filter(|_| permit.replay(9_000) == ReplayUsage::Light).count()
+            (0..10).filter(|_| permit.charge_replay(9_000) == ReplayUsage::Light).count()
         };
         assert_eq!((light_count(&one), light_count(&two), light_count(&other)), (3, 2, 3));
         let reconnected = admission.admit("acme").unwrap();
         assert_eq!(light_count(&reconnected), 0, "a new line is no new allowance of the tenant");
         let unstable = admission.admit("acme").unwrap();
-        assert_eq!(unstable.replay(100), ReplayUsage::Light, "who misses little gets it");
-        assert_eq!(one.replay(100), ReplayUsage::Heavy, "but not again and again");
+        assert_eq!(unstable.charge_replay(100), ReplayUsage::Light, "who misses little gets it");
+        assert_eq!(one.charge_replay(100), ReplayUsage::Heavy, "but not again and again");
         manual_clock.0.fetch_add(1_000_000, Ordering::SeqCst);
         assert_eq!((light_count(&one), light_count(&two)), (1, 1), "a second later");
     }
@@ -363,8 +370,8 @@ mod tests {
         let rate = Rate { per_second: 1_000, burst: 1_000 };
         let (admission, _) = admission(&Limits { tenant_bytes: rate, ..Limits::default() });
         let (one, two) = (admission.admit("acme").unwrap(), admission.admit("other").unwrap());
-        one.command(900).unwrap();
-        assert_eq!(name_of(&one.command(900).unwrap_err()), "tenant_bytes");
-        two.command(900).unwrap();
+        one.charge_command(900).unwrap();
+        assert_eq!(name_of(&one.charge_command(900).unwrap_err()), "tenant_bytes");
+        two.charge_command(900).unwrap();
     }
 }

@@ -2,7 +2,7 @@
 //! [`copilotkit`] has the same at the addresses of CopilotKit's runtime.
 //!
 //! [`projector`] makes events of records, [`conversation`] makes the messages of a snapshot of the same records, with
-//! the same ids. [`input`] reads what a client claims, and [`handler`] decides what of it is new.
+//! the same ids. [`input`] reads a client's version of the thread and finds the new parts; [`handler`] submits them.
 
 mod conversation;
 mod copilotkit;

@@ -89,14 +89,14 @@ pub struct Threshold {
 pub(crate) async fn begin(server: &Server) -> Option<(Alerts, AlertQueue)> {
     let alerts = server.config.alerts.clone()?;
     let since = read_cursor(server, &alerts).await.unwrap_or_else(|| server.now());
-    let watch = AlertQueue::new(alerts.rules.clone(), since);
-    save_cursor(server, &alerts, watch.sent_up_to()).await;
+    let queue = AlertQueue::new(alerts.rules.clone(), since);
+    save_cursor(server, &alerts, queue.sent_up_to()).await;
     server.stats.lock().await.watch_faults(since);
-    Some((alerts, watch))
+    Some((alerts, queue))
 }
 
 /// Sends alerts until the server stops.
-pub(crate) async fn run(server: Arc<Server>, alerts: Alerts, mut watch: AlertQueue) {
+pub(crate) async fn run(server: Arc<Server>, alerts: Alerts, mut queue: AlertQueue) {
     // Alerts are meant for this URL only, so a redirect counts as a failure.
     let client = reqwest::Client::builder()
         .timeout(REQUEST_TIMEOUT)
@@ -110,16 +110,16 @@ pub(crate) async fn run(server: Arc<Server>, alerts: Alerts, mut watch: AlertQue
     loop {
         let mut wait = alerts.rules.round;
         if server.holds_job("alerts").await {
-            source.look(&server, &alerts, &mut watch).await;
+            source.collect_faults(&server, &alerts, &mut queue).await;
         } else {
             source.pause(&server).await;
         }
-        while let Some(message) = watch.due(server.now()).filter(|_| source.is_active) {
+        while let Some(message) = queue.next_due(server.now()).filter(|_| source.is_active) {
             match post(&client, &alerts, &message).await {
                 Ok(()) => {
                     failed = 0;
-                    watch.mark_sent(&message, server.now());
-                    save_cursor(&server, &alerts, watch.sent_up_to()).await;
+                    queue.mark_sent(&message, server.now());
+                    save_cursor(&server, &alerts, queue.sent_up_to()).await;
                 }
                 Err(fault) => {
                     failed += 1;
@@ -147,17 +147,17 @@ struct AlertSource {
 }
 
 impl AlertSource {
-    /// Another server has the job: it sends what was found here, too.
+    /// Stops collecting while another server has the job; that server finds the same faults in the journal.
     async fn pause(&mut self, server: &Server) {
         drop(server.stats.lock().await.take_notices());
         (self.own, self.was_paused, self.is_active) = (None, true, false);
     }
 
     /// Adds new faults to the queue. A server that takes the job over continues at the stored position.
-    async fn look(&mut self, server: &Server, alerts: &Alerts, watch: &mut AlertQueue) {
+    async fn collect_faults(&mut self, server: &Server, alerts: &Alerts, queue: &mut AlertQueue) {
         if !self.is_active && self.was_paused {
             let since = read_cursor(server, alerts).await.unwrap_or_else(|| server.now());
-            *watch = AlertQueue::new(alerts.rules.clone(), since);
+            *queue = AlertQueue::new(alerts.rules.clone(), since);
             // The server's own statistics have counted these records without notices.
             let mut stats = Stats::default();
             stats.watch_faults(since);
@@ -174,9 +174,9 @@ impl AlertSource {
         };
         match stats.catch_up(&*server.journal, server.now()).await {
             Ok(_) => {
-                watch.take(stats.take_notices(), server.now());
+                queue.add_notices(stats.take_notices(), server.now());
                 match stats.open_doubts(&*server.journal).await {
-                    Ok(doubts) => watch.take_doubts(&doubts, server.now()),
+                    Ok(doubts) => queue.add_doubts(&doubts, server.now()),
                     Err(fault) => tracing::warn!(%fault, "reading open doubts for alerts failed"),
                 }
             }
@@ -235,7 +235,7 @@ async fn save_note(server: &Server, at: Timestamp) {
 /// Stores the position up to which all alerts were sent. A failure only repeats alerts, so it is logged.
 async fn save_cursor(server: &Server, alerts: &Alerts, at: Timestamp) {
     let Some(cursor) = &alerts.cursor else { return save_note(server, at).await };
-    // Appends to the name instead of replacing the extension: `a.next` beside a journal `a.db` may be a user's file.
+    // Appends to the name instead of replacing the extension: `a.next` next to a journal `a.db` may be a user's file.
     let mut next = cursor.as_os_str().to_owned();
     next.push(".next");
     let saved = async {

@@ -24,7 +24,7 @@ const BEARER_PROTOCOL: &str = "bearer.";
 /// The scope that permits offering tools to all sessions of the tenant.
 const OFFER_SCOPE: &str = "tools:offer";
 /// Longer tokens are rejected without a check.
-const TOKEN_BYTES: usize = 8 * 1024;
+const TOKEN_BYTES_MAX: usize = 8 * 1024;
 
 /// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -138,7 +138,7 @@ impl Auth {
             let (token, tenant, user, rights) = match &words[..] {
                 [] => continue,
                 [token, tenant, user, rights @ ..] => (*token, *tenant, *user, rights),
-                _ => return Err(wrong_line(index + 1)),
+                _ => return Err(line_fault(index + 1)),
             };
             let (tenant, user) = (tenant.to_owned(), user.to_owned());
             let mut identity = Identity { tenant, user, is_operator: false, offers: Vec::new() };
@@ -148,7 +148,7 @@ impl Auth {
                     (OFFER_SCOPE, patterns) => {
                         identity.offers.extend(patterns.split(',').map(str::to_owned));
                     }
-                    _ => return Err(wrong_line(index + 1)),
+                    _ => return Err(line_fault(index + 1)),
                 }
             }
             self.add_token(token, identity);
@@ -186,7 +186,7 @@ impl Auth {
         let mut validation = Validation::new(algorithm);
         validation.set_audience(&[audience]);
         validation.set_required_spec_claims(&["exp", "aud", "sub"]);
-        // Expiry is checked in `by_signature`, against the injected clock.
+        // Expiry is checked in `verify_jwt`, against the injected clock.
         validation.validate_exp = false;
         validation.validate_nbf = false;
         self.keys.push(JwtKey { key, validation });
@@ -200,13 +200,13 @@ impl Auth {
         if self.open {
             return Ok(Identity::local());
         }
-        token_of(headers)
-            .filter(|token| token.len() <= TOKEN_BYTES)
-            .and_then(|token| self.by_token(token).or_else(|| self.by_signature(token, now)))
+        read_token(headers)
+            .filter(|token| token.len() <= TOKEN_BYTES_MAX)
+            .and_then(|token| self.find_by_token(token).or_else(|| self.verify_jwt(token, now)))
             .ok_or_else(|| Fault::new(Kind::NotAuthenticated, Operation::Authenticate))
     }
 
-    fn by_token(&self, token: &str) -> Option<Identity> {
+    fn find_by_token(&self, token: &str) -> Option<Identity> {
         let digest: [u8; 32] = Sha256::digest(token).into();
         let mut found = None;
         for (known, identity) in &self.tokens {
@@ -217,7 +217,7 @@ impl Auth {
         found.cloned()
     }
 
-    fn by_signature(&self, token: &str, now: Timestamp) -> Option<Identity> {
+    fn verify_jwt(&self, token: &str, now: Timestamp) -> Option<Identity> {
         let seconds = u64::try_from(now.as_millis() / 1000).unwrap_or(0);
         let claims = self.keys.iter().find_map(|JwtKey { key, validation }| {
             let data = jsonwebtoken::decode::<Claims>(token, key, validation).ok()?;
@@ -236,7 +236,7 @@ impl Auth {
 }
 
 /// The token of a request: from `Authorization`, or from a WebSocket sub-protocol.
-fn token_of(headers: &HeaderMap) -> Option<&str> {
+fn read_token(headers: &HeaderMap) -> Option<&str> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
         let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
         return scheme.eq_ignore_ascii_case("bearer").then_some(token.trim());
@@ -249,7 +249,7 @@ fn token_of(headers: &HeaderMap) -> Option<&str> {
         .find_map(|protocol| protocol.trim().strip_prefix(BEARER_PROTOCOL))
 }
 
-fn wrong_line(line: usize) -> Fault {
+fn line_fault(line: usize) -> Fault {
     Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
         .with(Fact::ConfigKey, format!("token file, line {line}"))
         .with(Fact::Expected, "token tenant user [operator] [tools:offer=PATTERN,…]")

@@ -68,7 +68,7 @@ pub struct Config {
     pub log_files: Option<LogFiles>,
 }
 
-/// A callback that returns the current counters of another component as JSON.
+/// The source of another component's counters: a callback that returns them as JSON.
 #[derive(Clone)]
 pub struct CounterSource(Arc<dyn Fn() -> Value + Send + Sync>);
 

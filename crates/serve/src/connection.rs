@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// The cost of folding a session's state, charged to the replay allowance as this many records.
-pub(crate) const FOLD: u64 = 8;
+pub(crate) const FOLD_COST_RECORDS: u64 = 8;
 
 /// One client connection, over WebSocket, SSE or in process.
 #[derive(Debug)]
@@ -72,14 +72,14 @@ struct ObservedSession {
 
 /// How a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Departure {
+pub(crate) enum DisconnectReason {
     /// The client or the server closed it normally.
     Orderly,
     /// The connection was lost; an `ObserverLost` record follows.
     Lost { code: u16, reason: String },
 }
 
-impl Departure {
+impl DisconnectReason {
     /// Classifies a connection that the server closed with this reason.
     pub(crate) fn of(close_reason: CloseReason) -> Self {
         match close_reason.code {
@@ -140,9 +140,9 @@ impl Connection {
     }
 
     /// Sends `system.connected`, the first frame.
-    pub(crate) async fn greet(&self) -> Result<(), OutboxClosed> {
+    pub(crate) async fn send_connected(&self) -> Result<(), OutboxClosed> {
         let config = &self.server.config;
-        let hello = frames::Hello {
+        let fields = frames::ConnectedFields {
             connection: &self.id,
             version: env!("CARGO_PKG_VERSION"),
             heartbeat: config.limits.heartbeat,
@@ -152,7 +152,7 @@ impl Connection {
             json_depth: config.core.json_depth,
             takes_offers: config.workers.is_some(),
         };
-        self.reply(&frames::connected(self.server.now(), &hello, self.lang())).await
+        self.reply(&frames::connected(self.server.now(), &fields, self.lang())).await
     }
 
     /// `system.heartbeat`, with the head of each observed session.
@@ -171,8 +171,8 @@ impl Connection {
     }
 
     /// Records that frames were handed to the transport.
-    pub(crate) fn sent(&self, frames: &[EncodedFrame]) {
-        self.outbox.sent(frames);
+    pub(crate) fn mark_sent(&self, frames: &[EncodedFrame]) {
+        self.outbox.mark_sent(frames);
         let mut observed = self.observed();
         for (session, _, seq) in frames.iter().filter_map(|frame| frame.at) {
             if let Some(observed) = observed.iter_mut().find(|known| known.session == session) {
@@ -190,10 +190,10 @@ impl Connection {
             Ok(inbound) => {
                 let admitted = match self.is_expected(&inbound) {
                     true => Ok(()),
-                    false => self.permit.command(text.len()),
+                    false => self.permit.charge_command(text.len()),
                 };
                 if let Err(fault) = admitted {
-                    return self.refuse(refusal_of(&inbound, fault), trace).await;
+                    return self.refuse(refusal_with(&inbound, fault), trace).await;
                 }
                 let inbound = Inbound { trace: inbound.trace.or(trace), ..inbound };
                 match worker::is_submission(&inbound.request) {
@@ -207,7 +207,7 @@ impl Connection {
     /// Refuses a message that is not a text frame. It counts as a command for the rate limits.
     pub(crate) async fn refuse_frame(&self, fault: Fault) -> Result<(), OutboxClosed> {
         let trace = self.server.world.trace();
-        let fault = match self.permit.command(0) {
+        let fault = match self.permit.charge_command(0) {
             Ok(()) => fault,
             Err(too_fast) => too_fast,
         };
@@ -226,7 +226,7 @@ impl Connection {
     async fn handle_inbound(self: &Arc<Self>, inbound: Inbound) -> Result<(), OutboxClosed> {
         let trace = inbound.trace;
         self.set_language(inbound.language);
-        let refusal = refusal_of(&inbound, Fault::new(Kind::Bug, Operation::SubmitCommand));
+        let refusal = refusal_with(&inbound, Fault::new(Kind::Bug, Operation::SubmitCommand));
         match self.perform(inbound).await {
             Ok(None) => Ok(()),
             Ok(Some(frame)) => self.reply(&frame).await,
@@ -242,15 +242,17 @@ impl Connection {
         let Inbound { session, command, trace, parent, request, .. } = inbound;
         let session = match request {
             Request::CreateSession(creation) => {
-                self.create(*creation, command.as_ref()).await?;
+                self.create_session(*creation, command.as_ref()).await?;
                 return Ok(None);
             }
             Request::ReconnectWithState { signed_state: Some(state), cursor } => {
-                self.restore(&state, cursor, command, trace).await?;
+                self.restore_state(&state, cursor, command, trace).await?;
                 return Ok(None);
             }
-            Request::Ack(_) => session.or_else(|| self.only_session()).ok_or_else(no_session)?,
-            _ => session.ok_or_else(no_session)?,
+            Request::Ack(_) => session
+                .or_else(|| self.only_observed_session())
+                .ok_or_else(missing_session_fault)?,
+            _ => session.ok_or_else(missing_session_fault)?,
         };
         let meta =
             self.server.session_meta.check(&*self.server.journal, session, &self.identity).await?;
@@ -276,7 +278,7 @@ impl Connection {
             }
             Request::RequestState => {
                 let lang = self.command_language().unwrap_or(meta.language);
-                self.export(session, command.as_ref(), lang).await.map(Some)
+                self.export_state(session, command.as_ref(), lang).await.map(Some)
             }
             request => {
                 let mut more = answer_fields(&request);
@@ -307,7 +309,7 @@ impl Connection {
     }
 
     /// Opens a session and observes it. The session's first record is the answer.
-    async fn create(
+    async fn create_session(
         self: &Arc<Self>,
         creation: SessionRequest,
         command: Option<&CommandId>,
@@ -319,7 +321,7 @@ impl Connection {
     }
 
     /// Resumes with a signed state. A state works once, and only for the identity it was signed for.
-    async fn restore(
+    async fn restore_state(
         self: &Arc<Self>,
         state: &str,
         cursor: Option<Cursor>,
@@ -366,7 +368,7 @@ impl Connection {
     }
 
     /// `user.request_state`: exports the client's position as a signed state.
-    async fn export(
+    async fn export_state(
         &self,
         session: SessionId,
         command: Option<&CommandId>,
@@ -374,11 +376,11 @@ impl Connection {
     ) -> Result<Frame, Fault> {
         let server = &self.server;
         let (folded, _) = {
-            let _slot = server.replays.acquire(self.permit.replay(FOLD)).await;
+            let _slot = server.replays.acquire(self.permit.charge_replay(FOLD_COST_RECORDS)).await;
             fold(&*server.journal, session).await?
         };
         let info = server.journal.info(session).await?;
-        let epoch = info.ok_or_else(|| crate::session_meta::unknown(session))?.epoch;
+        let epoch = info.ok_or_else(|| crate::session_meta::unknown_session(session))?.epoch;
         // Not the head: a resume must deliver the frames that were not sent yet.
         let known =
             self.observed().iter().find(|known| known.session == session).map(|known| known.sent);
@@ -411,7 +413,7 @@ impl Connection {
             Some(position) if cursor.seq <= position.head => (position.head, position.epoch),
             _ => {
                 let info = self.server.journal.info(session).await?;
-                let info = info.ok_or_else(|| crate::session_meta::unknown(session))?;
+                let info = info.ok_or_else(|| crate::session_meta::unknown_session(session))?;
                 (info.head, Some(info.epoch))
             }
         };
@@ -434,7 +436,7 @@ impl Connection {
     }
 
     /// The session of an acknowledgement that names none: the only observed one.
-    fn only_session(&self) -> Option<SessionId> {
+    fn only_observed_session(&self) -> Option<SessionId> {
         match &self.observed()[..] {
             [only] => Some(only.session),
             _ => None,
@@ -459,7 +461,7 @@ impl Connection {
 }
 
 /// The parts of a request that its refusal repeats.
-fn refusal_of(inbound: &Inbound, fault: Fault) -> Refusal {
+fn refusal_with(inbound: &Inbound, fault: Fault) -> Refusal {
     Refusal {
         fault,
         action: Some(inbound.request.action()),
@@ -469,7 +471,7 @@ fn refusal_of(inbound: &Inbound, fault: Fault) -> Refusal {
     }
 }
 
-fn no_session() -> Fault {
+fn missing_session_fault() -> Fault {
     Fault::new(Kind::ConstraintViolated, Operation::AcceptFrame)
         .with(Fact::Field, "session_id")
         .with(Fact::Constraint, "the frame names a session")

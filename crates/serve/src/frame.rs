@@ -264,7 +264,7 @@ impl Frame {
     /// Encodes the frame as JSON.
     #[must_use]
     pub fn encode(&self) -> String {
-        let mut out = String::with_capacity(self.about_bytes());
+        let mut out = String::with_capacity(self.estimate_bytes());
         out.push_str(r#"{"event":"#);
         push_json(&mut out, self.event);
         if let (Some(FramePosition { seq, prev, epoch }), Some(session)) =
@@ -336,14 +336,14 @@ fn push_json<T: Serialize + ?Sized>(out: &mut String, value: &T) {
 
 impl Frame {
     /// Estimates the encoded length in bytes.
-    fn about_bytes(&self) -> usize {
-        const BESIDES: usize = 640;
+    fn estimate_bytes(&self) -> usize {
+        const ENVELOPE_BYTES: usize = 640;
         let words = if let Content::Text(text) = &self.content { text.len() } else { 0 };
         let shown = match &self.shown {
             DisplayText::Nothing => 0,
             DisplayText::Text(text) => text.len(),
             DisplayText::Content(chars) => words.min(chars.saturating_mul(4)),
         };
-        BESIDES + words + words / 16 + shown + shown / 16
+        ENVELOPE_BYTES + words + words / 16 + shown + shown / 16
     }
 }

@@ -1,4 +1,4 @@
-//! What the protocols of other people's front ends have in common: threads, runs, and streams of projected records.
+//! The common parts of the gateways for foreign front ends: threads, runs, and streams of projected records.
 //!
 //! A *thread* (AG-UI) or *chat* (AI SDK) is a session. A *run* is a stretch of a turn: it begins with a message or an answer
 //! of the front end and ends when the turn ends or waits for the front end. A projection is a pure function of the
@@ -21,12 +21,12 @@ mod tools;
 
 pub(crate) use body::{encode_uri, json_body, query_of};
 pub(crate) use calls::{Pause, PendingQuestion, TurnCalls};
-pub(crate) use ids::{RunNote, StreamCursor, check_id, message_command, run_of, violated};
+pub(crate) use ids::{RunNote, StreamCursor, check_id, constraint_fault, message_command, run_of};
 pub(crate) use notices::Notices;
 pub(crate) use records::PagedReader;
 pub(crate) use stream::{EventSink, Prelude, Projection, RESUME, StreamPlan, respond};
 pub(crate) use submission::{RunAction, Submission, cancel_thread, submit_run};
-pub(crate) use thread::{Thread, known_turn};
+pub(crate) use thread::{Thread, turn_of_answer};
 pub(crate) use tools::{FrontEndTool, offer_tools};
 
 /// The name of the worker that stands for a front end which runs tools of its own.

@@ -83,17 +83,17 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
         .route("/api/nodes", get(nodes::nodes))
         .route("/api/traces/{trace}", get(traces::trace))
         .route("/metrics", get(health::metrics))
-        .fallback(nothing_here)
-        .layer(middleware::from_fn_with_state(Arc::clone(server), guard::authenticated));
+        .fallback(unknown_route)
+        .layer(middleware::from_fn_with_state(Arc::clone(server), guard::authenticate));
     let public = Router::new()
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
-        .route("/openapi.json", get(description));
+        .route("/openapi.json", get(serve_description));
     let router = public
         .merge(page::routes())
         .merge(private)
         .merge(server.config.extra_routes.clone().with_state(()))
-        .layer(middleware::from_fn_with_state(Arc::clone(server), page::missing))
+        .layer(middleware::from_fn_with_state(Arc::clone(server), page::serve_missing))
         .layer(middleware::from_fn_with_state(Arc::clone(server), guard::check_origin))
         .layer(CatchPanicLayer::new())
         .with_state(Arc::clone(server));
@@ -165,11 +165,11 @@ async fn web_socket(
     })
 }
 
-async fn description() -> impl IntoResponse {
+async fn serve_description() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], openapi())
 }
 
-async fn nothing_here(
+async fn unknown_route(
     State(server): State<Arc<Server>>,
     Extension(caller): Extension<Caller>,
     uri: http::Uri,

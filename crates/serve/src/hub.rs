@@ -30,10 +30,10 @@ use crate::{
 };
 
 /// The idle time after which a hub empties its buffer; a hub without observers then ends.
-const LINGER: Duration = Duration::from_secs(5);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Upper bound for buffered frames, for observers that join while the session runs.
-const BUFFER_FRAMES: usize = 256;
-const BUFFER_BYTES: usize = 64 * 1024;
+const BUFFER_FRAMES_MAX: usize = 256;
+const BUFFER_BYTES_MAX: usize = 64 * 1024;
 
 /// The hubs of all observed sessions, one for each session and format. Each language is a format of its own.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ impl Hubs {
             session: start.session,
             format: start.format,
             on_disconnect: start.on_disconnect,
-            state: Mutex::new(State {
+            state: Mutex::new(HubState {
                 epoch: start.epoch,
                 head: start.at,
                 frame: start.frame,
@@ -133,13 +133,13 @@ pub(crate) struct Hub {
     pub(crate) session: SessionId,
     pub(crate) format: ObserverFormat,
     pub(crate) on_disconnect: OnDisconnect,
-    state: Mutex<State>,
+    state: Mutex<HubState>,
     /// Signals that an observer joined or left.
     changed: Notify,
 }
 
 #[derive(Debug)]
-struct State {
+struct HubState {
     /// `None` before the first record.
     epoch: Option<Epoch>,
     /// The position of the last distributed record.
@@ -194,13 +194,13 @@ pub(crate) struct MissedFrames {
 }
 
 impl Hub {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HubState> {
         self.state.lock().expect("no code panics while holding this")
     }
 
     /// The current end of the history.
     pub(crate) fn position(&self) -> HubPosition {
-        let State { epoch, head, frame, .. } = *self.state();
+        let HubState { epoch, head, frame, .. } = *self.state();
         HubPosition { epoch, head, frame }
     }
 
@@ -213,7 +213,7 @@ impl Hub {
     /// The buffered frames after a position, and the open questions. `None` if the buffer does not reach back that far.
     pub(crate) fn missed_frames(&self, after: Seq) -> Option<MissedFrames> {
         let state = self.state();
-        let State { epoch, head, frame, .. } = *state;
+        let HubState { epoch, head, frame, .. } = *state;
         if state.has_ended || after < state.buffer_from || after > head {
             return None;
         }
@@ -251,8 +251,8 @@ impl Hub {
         }
         state.observers.retain(|known| known.outbox.close_reason().is_none());
         let count = state.observers.len() + others;
-        if count >= limits.observers && !state.dismiss_silent(limits, now) {
-            return Err(too_many(self.session, limits));
+        if count >= limits.observers && !state.disconnect_silent(limits, now) {
+            return Err(observer_limit_fault(self.session, limits));
         }
         for frame in state.buffer.iter().filter(|frame| position(frame) > after) {
             if outbox.deliver(frame.clone()).is_err() {
@@ -269,7 +269,7 @@ impl Hub {
     ///
     /// # Errors
     /// `limit_reached` if the session is full.
-    pub(crate) fn check_room(
+    pub(crate) fn check_capacity(
         &self,
         others: usize,
         limits: &Limits,
@@ -277,10 +277,10 @@ impl Hub {
     ) -> Result<(), Fault> {
         let mut state = self.state();
         let count = state.observers.len() + others;
-        if count < limits.observers || state.dismiss_silent(limits, now) {
+        if count < limits.observers || state.disconnect_silent(limits, now) {
             return Ok(());
         }
-        Err(too_many(self.session, limits))
+        Err(observer_limit_fault(self.session, limits))
     }
 
     /// Removes an observer. Returns true if no observer is left.
@@ -298,8 +298,8 @@ impl Hub {
         self.state().observers.len()
     }
 
-    /// Follows the session until it has no observers and was idle for [`LINGER`]. A panic in the projection ends the
-    /// hub with a fault.
+    /// Follows the session until it has no observers and was idle for [`IDLE_TIMEOUT`]. A panic in the projection ends
+    /// the hub with a fault.
     async fn run(self: Arc<Self>, server: Arc<Server>, encoder: RecordEncoder) {
         let following = AssertUnwindSafe(self.follow(&server, encoder)).catch_unwind();
         let fault = following.await.unwrap_or_else(|_| {
@@ -307,13 +307,13 @@ impl Hub {
                 .with(Fact::Session, self.session.to_string());
             Some(fault.with_cause("the code that projects the session panicked"))
         });
-        self.end(&server, fault.as_ref());
+        self.end_observations(&server, fault.as_ref());
     }
 
     async fn follow(&self, server: &Server, mut encoder: RecordEncoder) -> Option<Fault> {
         let mut records = server.journal.follow(self.session, self.position().head);
         // Most sessions are idle for hours, so the timer runs only after activity.
-        let mut idle = Some(server.world.clock.sleep(LINGER));
+        let mut idle = Some(server.world.clock.sleep(IDLE_TIMEOUT));
         loop {
             let idle_elapsed = async {
                 match &mut idle {
@@ -324,7 +324,7 @@ impl Hub {
             tokio::select! {
                 biased;
                 batch = records.next() => match batch? {
-                    Ok(batch) => self.take(server, &mut encoder, &batch),
+                    Ok(batch) => self.deliver_batch(server, &mut encoder, &batch),
                     Err(fault) => return Some(fault),
                 },
                 () = self.changed.notified() => {}
@@ -337,12 +337,12 @@ impl Hub {
                     continue;
                 }
             }
-            idle = Some(server.world.clock.sleep(LINGER));
+            idle = Some(server.world.clock.sleep(IDLE_TIMEOUT));
         }
     }
 
     /// Projects and encodes a batch and delivers its frames to all observers.
-    fn take(&self, server: &Server, encoder: &mut RecordEncoder, batch: &[StoredRecord]) {
+    fn deliver_batch(&self, server: &Server, encoder: &mut RecordEncoder, batch: &[StoredRecord]) {
         let mut frames = Vec::with_capacity(batch.len());
         for stored in batch {
             frames.extend(encoder.encode_or_skip(stored));
@@ -366,7 +366,7 @@ impl Hub {
         for frame in frames {
             state.push_to_buffer(frame);
         }
-        while server.budget.is_exceeded() && state.drop_slowest() {}
+        while server.budget.is_exceeded() && state.disconnect_slowest() {}
     }
 
     /// Called after a period without activity: empties the buffer. Returns true if the hub has no observers and ends.
@@ -381,7 +381,7 @@ impl Hub {
         state.has_ended
     }
 
-    fn end(self: &Arc<Self>, server: &Server, fault: Option<&Fault>) {
+    fn end_observations(self: &Arc<Self>, server: &Server, fault: Option<&Fault>) {
         server.hubs.remove(self);
         let mut state = self.state();
         state.has_ended = true;
@@ -412,11 +412,11 @@ fn question_frames(
     encoder.open_questions(session, server.now()).iter().map(EncodedFrame::from).collect()
 }
 
-impl State {
+impl HubState {
     fn push_to_buffer(&mut self, frame: EncodedFrame) {
         self.buffer_bytes += frame.text.len();
         self.buffer.push_back(frame);
-        while self.buffer.len() > BUFFER_FRAMES || self.buffer_bytes > BUFFER_BYTES {
+        while self.buffer.len() > BUFFER_FRAMES_MAX || self.buffer_bytes > BUFFER_BYTES_MAX {
             let Some(oldest) = self.buffer.pop_front() else { break };
             self.buffer_bytes -= oldest.text.len();
             self.buffer_from = position(&oldest);
@@ -425,7 +425,7 @@ impl State {
 
     /// Makes room in a full session: disconnects the observer that has been silent longest, if it was silent for 1.5
     /// heartbeats. A client that reconnects must not be blocked by its own lost connection.
-    fn dismiss_silent(&mut self, limits: &Limits, now: Timestamp) -> bool {
+    fn disconnect_silent(&mut self, limits: &Limits, now: Timestamp) -> bool {
         let observers = self.observers.iter().enumerate();
         let silent = observers.min_by_key(|(_, observer)| observer.outbox.last_activity());
         let Some((index, observer)) = silent else { return false };
@@ -439,7 +439,7 @@ impl State {
     }
 
     /// Enforces the common byte limit: disconnects the observer with the most queued bytes.
-    fn drop_slowest(&mut self) -> bool {
+    fn disconnect_slowest(&mut self) -> bool {
         let sizes = self.observers.iter().enumerate();
         let slowest = sizes.max_by_key(|(_, observer)| observer.outbox.bytes());
         let Some((index, observer)) = slowest else { return false };
@@ -452,7 +452,7 @@ impl State {
     }
 }
 
-fn too_many(session: SessionId, limits: &Limits) -> Fault {
+fn observer_limit_fault(session: SessionId, limits: &Limits) -> Fault {
     Fault::new(Kind::LimitReached, Operation::ReplayEvents)
         .with(Fact::Session, session.to_string())
         .with(Fact::Limit, limits.observers)

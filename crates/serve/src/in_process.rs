@@ -14,7 +14,7 @@ use crate::{
     config::Config,
     connection::Connection,
     server::Server,
-    socket::{self, ABNORMAL},
+    socket::{self, ABNORMAL_CLOSURE},
     sweep,
 };
 
@@ -88,7 +88,7 @@ impl InProcessServer {
     /// The number of observers closed for being too slow.
     #[must_use]
     pub fn detached(&self) -> usize {
-        self.0.budget.detached()
+        self.0.budget.slow_observers()
     }
 }
 
@@ -99,7 +99,7 @@ fn to_client(message: Message) -> Option<ClientMessage> {
         Message::Close(Some(frame)) => {
             Some(ClientMessage::Close(frame.code, frame.reason.to_string()))
         }
-        Message::Close(None) => Some(ClientMessage::Close(ABNORMAL, String::new())),
+        Message::Close(None) => Some(ClientMessage::Close(ABNORMAL_CLOSURE, String::new())),
         Message::Binary(_) | Message::Pong(_) => None,
     }
 }

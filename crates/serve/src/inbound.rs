@@ -25,7 +25,7 @@ use budao_remote::{Reconciliation, WorkerOffer};
 use serde_json::{Map, Value};
 
 use fields::Fields;
-pub use fields::provided;
+pub use fields::shorten_value;
 pub(crate) use read::event_id as read_event_id;
 
 /// Limits for received frames.
@@ -113,7 +113,7 @@ pub enum Request {
         /// The command id of the queued message to withdraw.
         message: CommandId,
     },
-    /// `user.settle_doubt`: says what became of a call whose outcome is unknown.
+    /// `user.settle_doubt`: settles a call whose outcome is unknown.
     SettleDoubt {
         /// The call in doubt.
         call: CallId,
@@ -173,7 +173,7 @@ pub enum Request {
     ToolResult {
         /// The claimed call.
         claim: ClaimRef,
-        /// The end of the call, or what became of an interrupted one.
+        /// The end of the call, or the reconciliation of an interrupted one.
         result: Box<WorkerResult>,
     },
     /// `user.drain_worker`: the process takes no new calls.
@@ -217,7 +217,7 @@ pub struct ClaimRef {
 pub enum WorkerResult {
     /// The function returned or failed.
     Report(WorkerReport),
-    /// What became of an interrupted call.
+    /// The answer of the tool's reconcile function about an interrupted call.
     Reconciliation(Reconciliation),
 }
 
@@ -299,7 +299,7 @@ pub struct SessionRequest {
 }
 
 impl Request {
-    /// Whether a worker sends this about its tools and calls.
+    /// Whether the request is one of a worker: an offer, a claim, progress, a result or a drain.
     #[must_use]
     pub fn is_of_worker(&self) -> bool {
         matches!(
@@ -409,12 +409,12 @@ pub const EVENTS: [&str; 26] = [
 /// # Errors
 /// A refusal that names the field and the rule.
 pub fn parse(text: &str, limits: &Limits) -> Result<Inbound, Refusal> {
-    let frame = object(text, limits)?;
-    let fields = Fields::top(&frame);
+    let frame = parse_object(text, limits)?;
+    let fields = Fields::root(&frame);
     // The answer contains these fields even if another field is invalid.
-    let command = command_id(&fields, limits);
-    let session = session_id(&fields);
-    let language = language(&fields);
+    let command = read_command_id(&fields, limits);
+    let session = read_session_id(&fields);
+    let language = read_language(&fields);
     let mut refusal = Refusal {
         fault: Fault::new(Kind::BadRequest, Operation::AcceptFrame),
         action: None,
@@ -423,10 +423,10 @@ pub fn parse(text: &str, limits: &Limits) -> Result<Inbound, Refusal> {
         language,
     };
     let read = || -> Result<Inbound, Fault> {
-        let event = known_event(&fields)?;
+        let event = read_event_name(&fields)?;
         refusal.action = event.strip_prefix("user.");
         let (command, session) = (command?, session?);
-        let trace = fields.object("metadata")?.and_then(|metadata| trace(&metadata));
+        let trace = fields.object("metadata")?.and_then(|metadata| read_trace(&metadata));
         let (session, request) = read::request(event, &fields, session)?;
         let (trace, parent) = trace.unwrap_or_default();
         Ok(Inbound { session, command, trace, parent, language, request })
@@ -442,7 +442,7 @@ pub fn parse(text: &str, limits: &Limits) -> Result<Inbound, Refusal> {
 }
 
 /// Parses the frame as a JSON object within the size and depth limits.
-pub(crate) fn object(text: &str, limits: &Limits) -> Result<Map<String, Value>, Fault> {
+pub(crate) fn parse_object(text: &str, limits: &Limits) -> Result<Map<String, Value>, Fault> {
     if text.len() > limits.frame_bytes {
         return Err(too_large(text.len(), limits.frame_bytes));
     }
@@ -455,7 +455,7 @@ pub(crate) fn object(text: &str, limits: &Limits) -> Result<Map<String, Value>, 
     }
     match serde_json::from_str(text) {
         Ok(Value::Object(frame)) => Ok(frame),
-        Ok(other) => Err(fields::wrong_type("frame", "an object", &other)),
+        Ok(other) => Err(fields::wrong_type_fault("frame", "an object", &other)),
         Err(error) => {
             let position = fields::position(text, error.line(), error.column());
             Err(Fault::new(Kind::MalformedJson, Operation::AcceptFrame)
@@ -479,12 +479,12 @@ pub fn too_large(actual: usize, limit: usize) -> Fault {
         .with(Fact::LimitName, "frame_bytes")
 }
 
-fn known_event(fields: &Fields<'_>) -> Result<&'static str, Fault> {
+fn read_event_name(fields: &Fields<'_>) -> Result<&'static str, Fault> {
     let name = fields.required_text("event", "the name of the event")?;
-    EVENTS.into_iter().find(|known| *known == name).ok_or_else(|| unknown(name))
+    EVENTS.into_iter().find(|known| *known == name).ok_or_else(|| unknown_event_fault(name))
 }
 
-fn unknown(name: &str) -> Fault {
+fn unknown_event_fault(name: &str) -> Fault {
     let shown = crate::texts::brief(name);
     let likeness = |known: &&str| strsim::jaro_winkler(known, &shown);
     let nearest = EVENTS
@@ -503,7 +503,7 @@ fn unknown(name: &str) -> Fault {
 }
 
 /// The `session_id` at the top level, or in `content`, where some clients put it.
-fn session_id(fields: &Fields<'_>) -> Result<Option<SessionId>, Fault> {
+fn read_session_id(fields: &Fields<'_>) -> Result<Option<SessionId>, Fault> {
     let named = match fields.text("session_id")? {
         Some(id) => Some(("session_id", id)),
         None => fields
@@ -522,13 +522,13 @@ fn session_id(fields: &Fields<'_>) -> Result<Option<SessionId>, Fault> {
     })
 }
 
-fn command_id(fields: &Fields<'_>, limits: &Limits) -> Result<Option<CommandId>, Fault> {
+fn read_command_id(fields: &Fields<'_>, limits: &Limits) -> Result<Option<CommandId>, Fault> {
     let Some(id) = fields.text("command_id")? else { return Ok(None) };
     let id = CommandId::from(id);
     let rule = if id.0.is_empty() {
         "command_id is not empty"
     } else if id.0.len() > limits.id_bytes {
-        let fault = fields::violated("command_id", "length in bytes ≤ 128", &id.0);
+        let fault = fields::constraint_fault("command_id", "length in bytes ≤ 128", &id.0);
         let rule = format!("command_id has at most {} bytes", limits.id_bytes);
         return Err(fault
             .with(Fact::Constraint, rule)
@@ -541,15 +541,15 @@ fn command_id(fields: &Fields<'_>, limits: &Limits) -> Result<Option<CommandId>,
     } else {
         return Ok(Some(id));
     };
-    Err(fields::violated("command_id", rule, &id.0))
+    Err(fields::constraint_fault("command_id", rule, &id.0))
 }
 
-fn language(fields: &Fields<'_>) -> Option<Lang> {
+fn read_language(fields: &Fields<'_>) -> Option<Lang> {
     let preferences = fields.get("content")?.get("preferences")?;
     Lang::from_tag(preferences.get("language")?.as_str()?)
 }
 
-fn trace(metadata: &Fields<'_>) -> Option<(Trace, SpanId)> {
+fn read_trace(metadata: &Fields<'_>) -> Option<(Trace, SpanId)> {
     let header = metadata.get("traceparent").and_then(Value::as_str)?;
     parent_of(header)
 }

@@ -1,6 +1,6 @@
 //! Verifies the signatures of JSON Web Tokens with `ring`, which TLS has already brought: HS256, RS256 and EdDSA.
 //!
-//! The crate of tokens leaves cryptography to a provider for the whole process. This one signs nothing, except in tests.
+//! The crate `jsonwebtoken` uses one cryptography provider per process. This provider signs only in tests.
 
 use jsonwebtoken::{
     Algorithm, AlgorithmFamily, DecodingKey, EncodingKey,
@@ -49,7 +49,8 @@ impl JwtVerifier for VerificationKey {
     }
 }
 
-/// The verifier for a token's algorithm. A key of another family is refused, so that a public key is no shared secret.
+/// The verifier for a token's algorithm. A key of another family is refused, so that a public key cannot serve as a
+/// shared secret.
 fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerifier>, Error> {
     let public = |parameters: &'static dyn VerificationAlgorithm| {
         let key = UnparsedPublicKey::new(parameters, key.try_get_as_bytes()?.to_vec());

@@ -12,10 +12,10 @@ use metrics_exporter_prometheus::{
 };
 
 /// Histogram buckets in seconds for appends and syncs: 0.1 ms to 2.5 s.
-const SHORT: [f64; 12] =
+const SHORT_BUCKETS: [f64; 12] =
     [0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5];
 /// Histogram buckets in seconds for turns, model requests, calls and recoveries: 5 ms to 10 min.
-const LONG: [f64; 14] =
+const LONG_BUCKETS: [f64; 14] =
     [0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 600.0];
 
 /// A Prometheus recorder. Clones share its data.
@@ -43,13 +43,13 @@ impl Metrics {
     pub fn new() -> Self {
         let journal = Matcher::Prefix("budao_journal_".to_owned());
         let recorder = PrometheusBuilder::new()
-            .set_buckets_for_metric(journal, &SHORT)
-            .and_then(|builder| builder.set_buckets(&LONG))
+            .set_buckets_for_metric(journal, &SHORT_BUCKETS)
+            .and_then(|builder| builder.set_buckets(&LONG_BUCKETS))
             .expect("there are bounds")
             .build_recorder();
         let handle = recorder.handle();
         let metrics = Self { recorder: Arc::new(recorder), handle };
-        metrics.within(describe);
+        metrics.run_with_recorder(describe);
         metrics
     }
 
@@ -62,7 +62,7 @@ impl Metrics {
     }
 
     /// Runs `work` with this as its recorder.
-    pub(crate) fn within<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn run_with_recorder<T>(&self, work: impl FnOnce() -> T) -> T {
         metrics::with_local_recorder(&*self.recorder, work)
     }
 

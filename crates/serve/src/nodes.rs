@@ -25,15 +25,15 @@ pub use self::{
 use crate::server::Server;
 
 /// The time between two reads of the other nodes.
-const ROUND: Duration = Duration::from_millis(500);
+const ROUND_INTERVAL: Duration = Duration::from_millis(500);
 /// The time between two beats of a node without sessions and observers: no other node would take anything over from it, and
 /// an idle server on a file writes less. Others still know it as alive.
 const RESTING_BEAT: Duration = Duration::from_secs(6);
 /// The row of a node that is gone is removed after this time.
-const FORGOTTEN: Duration = Duration::from_secs(600);
+const REMOVE_AFTER: Duration = Duration::from_secs(600);
 /// The time between two searches for sessions without a writer, while no node ends.
-const SEARCH: Duration = Duration::from_secs(2);
-/// Node numbers after this wait for one more search each, so that one node tries first.
+const SEARCH_INTERVAL: Duration = Duration::from_secs(2);
+/// The node of rank `n` waits for `n` searches, at most this many, so that one node tries first.
 const RANK_MAX: usize = 4;
 /// The most sessions whose observers one beat reports.
 const OBSERVERS_PER_BEAT: usize = 2_000;
@@ -155,15 +155,15 @@ impl Node {
     /// When the journal fails.
     pub async fn join(&self, engine: &dyn Engine) -> Result<(), Fault> {
         self.beat(engine).await?;
-        self.read().await
+        self.read_census().await
     }
 
     /// Beats, reads the other nodes and takes over sessions, until the task is dropped.
     pub async fn run(self: Arc<Self>, engine: Arc<dyn Engine>) {
         let mut is_failing = false;
         loop {
-            self.world.clock.sleep(ROUND).await;
-            let round = self.round(&*engine).await;
+            self.world.clock.sleep(ROUND_INTERVAL).await;
+            let round = self.run_round(&*engine).await;
             if let Err(fault) = &round
                 && !is_failing
             {
@@ -173,18 +173,18 @@ impl Node {
         }
     }
 
-    async fn round(&self, engine: &dyn Engine) -> Result<(), Fault> {
+    async fn run_round(&self, engine: &dyn Engine) -> Result<(), Fault> {
         let now = self.world.clock.now();
         let pause = if self.is_resting(engine) { RESTING_BEAT } else { NODE_BEAT };
         let is_due = self.state().beat_at.is_none_or(|at| now < at || now.since(at) >= pause);
         if is_due {
             self.beat(engine).await?;
         }
-        self.read().await?;
+        self.read_census().await?;
         self.forget_gone().await?;
         let limit = self.state().status.session_limit;
         let has_room = limit == 0 || (engine.loaded() as u64) < limit;
-        if has_room && self.must_search(self.world.clock.now()) {
+        if has_room && self.is_search_due(self.world.clock.now()) {
             self.take_over(engine).await?;
         }
         Ok(())
@@ -199,7 +199,7 @@ impl Node {
 
     /// Removes the rows of nodes that have been gone for long.
     async fn forget_gone(&self) -> Result<(), Fault> {
-        let is_old = |node: &NodeInfo| node.silent_for >= FORGOTTEN;
+        let is_old = |node: &NodeInfo| node.silent_for >= REMOVE_AFTER;
         for node in self.nodes().into_iter().filter(is_old) {
             if self.census.is_dead(&node.holder) {
                 self.cluster.leave(&node.holder).await?;
@@ -247,7 +247,7 @@ impl Node {
         Ok(())
     }
 
-    /// The next beat. What it reports counts as possibly recorded from now on.
+    /// Builds the next beat. Its sessions are added to `reported`, because a beat that fails may still have been stored.
     fn next_beat(&self, engine: &dyn Engine, now: Timestamp) -> NodeBeat {
         let mut state = self.state();
         state.measure(now);
@@ -260,7 +260,7 @@ impl Node {
         NodeBeat { holder: self.holder().to_owned(), status: state.status.clone(), joined, left }
     }
 
-    async fn read(&self) -> Result<(), Fault> {
+    async fn read_census(&self) -> Result<(), Fault> {
         let census = self.cluster.census(self.holder()).await?;
         self.census.update(census.nodes, self.world.clock.now());
         let observed: BTreeSet<SessionId> = census.observed.into_iter().collect();
@@ -272,9 +272,9 @@ impl Node {
         Ok(())
     }
 
-    /// Whether orphaned sessions are likely: a node ended, drains or has left, or the last search is long ago.
-    fn must_search(&self, now: Timestamp) -> bool {
-        let dead = self.census.dead();
+    /// Whether to search for orphaned sessions: a node ended, drains or has left, or [`SEARCH_INTERVAL`] has passed.
+    fn is_search_due(&self, now: Timestamp) -> bool {
+        let dead = self.census.dead_holders();
         let nodes = self.census.nodes();
         let mut state = self.state();
         if state.status.is_draining {
@@ -292,7 +292,8 @@ impl Node {
         let is_draining = nodes
             .iter()
             .any(|node| node.holder != self.holder() && node.status.is_draining && !node.is_gone());
-        let is_due = state.searched_at.is_none_or(|at| now < at || now.since(at) >= SEARCH);
+        let is_due =
+            state.searched_at.is_none_or(|at| now < at || now.since(at) >= SEARCH_INTERVAL);
         let has_waiting = !state.seen.is_empty();
         (state.known, state.ending) = (ids, ending);
         let must = has_left || is_new || is_draining || is_due || has_waiting;
@@ -302,9 +303,9 @@ impl Node {
         must
     }
 
-    /// Touches the unfinished sessions without a writer, if it is this node's turn.
+    /// Touches the unfinished sessions without a writer for which this node's rank is due.
     async fn take_over(&self, engine: &dyn Engine) -> Result<(), Fault> {
-        let dead = self.census.dead();
+        let dead = self.census.dead_holders();
         let seen = Mutex::new(std::mem::take(&mut self.state().seen));
         let next = Mutex::new(std::collections::BTreeMap::new());
         let wants = |session: SessionId| {
@@ -348,7 +349,7 @@ pub(crate) async fn exchange_calls(server: Arc<Server>) {
         tokio::select! {
             biased;
             () = server.stopping.cancelled() => return,
-            () = server.world.clock.sleep(ROUND) => {}
+            () = server.world.clock.sleep(ROUND_INTERVAL) => {}
         }
         let others = node.nodes().into_iter();
         let others = others.filter(|other| other.holder != node.holder() && !other.is_gone());

@@ -18,7 +18,7 @@ use budao_journal::{Gap, GapReason, HistoryInfo, PageLimits, Reader, fold_at};
 
 use crate::{
     admission::PAGE_RECORDS,
-    connection::{Connection, FOLD},
+    connection::{Connection, FOLD_COST_RECORDS},
     frame::connection::{Coverage, Head, RestoredState, Resumption, replayed, resuming},
     hub::{Hub, HubStart, JoinResult, MissedFrames},
     inbound::Cursor,
@@ -27,7 +27,7 @@ use crate::{
     project,
     replay_scheduler::ReplayUsage,
     server::Server,
-    session_meta::{SessionMeta, unknown},
+    session_meta::{SessionMeta, unknown_session},
 };
 
 /// The page size of a replay. It is small because each replaying client holds one page until its outbox has room.
@@ -71,7 +71,7 @@ impl ObserveRequest {
         Self { session, epoch, after, command: None, mode, action, format }
     }
 
-    /// Observes what follows an accepted command. A refusal names `reconnect`: the command itself was not refused.
+    /// Observes from an accepted command on. A refusal names `reconnect`, because the command itself was not refused.
     pub(crate) fn after_command(session: SessionId, at: Seq) -> Self {
         let request = Self::new(session, None, ObserveMode::Fresh);
         Self { after: at, action: "reconnect", ..request }
@@ -122,7 +122,7 @@ pub(crate) async fn observe(
     let (server, outbox) = (&client.server, &client.outbox);
     let (own, others) = leave_hubs(client, request);
     if let Some(hub) = own {
-        hub.check_room(others, &server.config.limits, server.now())?;
+        hub.check_capacity(others, &server.config.limits, server.now())?;
         if request.mode != ObserveMode::Restore
             && hub.covers(request.after)
             // A client above its replay allowance reads through the replay scheduler.
@@ -133,13 +133,13 @@ pub(crate) async fn observe(
         }
     }
     let plan = {
-        let _slot = server.replays.acquire(client.permit.replay(FOLD)).await;
-        plan(server, request).await?
+        let _slot = server.replays.acquire(client.permit.charge_replay(FOLD_COST_RECORDS)).await;
+        plan_replay(server, request).await?
     };
     let mut encoder = request.format.encoder(&plan.state, plan.start);
     // Before its first record, the encoder does not know the session's language.
     let lang = request.format.language().unwrap_or(meta.language);
-    answer(server, outbox, request, &plan, lang).await?;
+    send_answer(server, outbox, request, &plan, lang).await?;
     if plan.coverage == Coverage::Expired {
         return Err(ObserveError::Expired);
     }
@@ -183,7 +183,8 @@ fn leave_hubs(client: &Connection, request: &ObserveRequest) -> (Option<Arc<Hub>
     (own, others)
 }
 
-/// Joins the session's hub at `start`, which moves on with each replay of what the hub no longer buffers.
+/// Joins the session's hub at `start`. While the hub's buffer begins later, replays the missing records and advances
+/// `start`.
 async fn join_live(
     client: &Connection,
     mut start: HubStart,
@@ -208,7 +209,8 @@ async fn join_live(
 
 /// True if the client's replay allowance covers the missed frames.
 fn is_within_allowance(client: &Connection, hub: &Hub, request: &ObserveRequest) -> bool {
-    client.permit.replay(hub.position().head.saturating_sub(request.after)) == ReplayUsage::Light
+    client.permit.charge_replay(hub.position().head.saturating_sub(request.after))
+        == ReplayUsage::Light
 }
 
 /// Joins a hub whose buffer covers everything after the cursor. Returns `None` if the buffer no longer does.
@@ -274,9 +276,10 @@ async fn join_from_buffer(
 }
 
 /// Determines the extent of the replay.
-async fn plan(server: &Server, request: &ObserveRequest) -> Result<ReplayPlan, Fault> {
+async fn plan_replay(server: &Server, request: &ObserveRequest) -> Result<ReplayPlan, Fault> {
     let journal = &*server.journal;
-    let info = journal.info(request.session).await?.ok_or_else(|| unknown(request.session))?;
+    let info =
+        journal.info(request.session).await?.ok_or_else(|| unknown_session(request.session))?;
     let is_other =
         request.epoch.is_some_and(|epoch| epoch != info.epoch) || request.after > info.head;
     let (after, mut coverage) = match is_other {
@@ -286,8 +289,8 @@ async fn plan(server: &Server, request: &ObserveRequest) -> Result<ReplayPlan, F
     if after + 1 < info.first_available {
         let page =
             journal.read(request.session, after, PageLimits { records: 1, bytes: 1 }).await?;
-        let Some(state) = latest(journal, request.session).await? else {
-            return Ok(expired(info));
+        let Some(state) = latest_snapshot(journal, request.session).await? else {
+            return Ok(expired_plan(info));
         };
         let start = state.head;
         if coverage == Coverage::Complete {
@@ -303,20 +306,23 @@ async fn plan(server: &Server, request: &ObserveRequest) -> Result<ReplayPlan, F
     Ok(ReplayPlan { info, coverage, start: after, state, is_snapshot: false })
 }
 
-/// The session's state at its newest snapshot; `None` if there is no readable one.
-async fn latest(journal: &dyn Reader, session: SessionId) -> Result<Option<Session>, Fault> {
+/// The session's state at its newest snapshot; `None` without a snapshot that this version can read.
+async fn latest_snapshot(
+    journal: &dyn Reader,
+    session: SessionId,
+) -> Result<Option<Session>, Fault> {
     let Some(snapshot) = journal.snapshot(session).await? else { return Ok(None) };
     Ok(serde_json::from_slice(&snapshot.body).ok())
 }
 
 /// The plan for a history whose start is lost and has no snapshot: nothing is replayed.
-fn expired(info: HistoryInfo) -> ReplayPlan {
+fn expired_plan(info: HistoryInfo) -> ReplayPlan {
     let (start, state) = (info.head, Session::default());
     ReplayPlan { info, coverage: Coverage::Expired, start, state, is_snapshot: false }
 }
 
 /// Sends the answer to a resume, and the snapshot if the plan has one.
-async fn answer(
+async fn send_answer(
     server: &Server,
     outbox: &Outbox,
     request: &ObserveRequest,
@@ -362,13 +368,13 @@ async fn replay(
     let mut count = 0;
     while *at < until {
         // Reads a page only once the outbox has room.
-        outbox.room().await?;
+        outbox.wait_for_room().await?;
         let mut frames = Vec::new();
         let head = {
-            let _slot = server.replays.acquire(client.permit.replay(until - *at)).await;
+            let _slot = server.replays.acquire(client.permit.charge_replay(until - *at)).await;
             let page = server.journal.read(session, *at, PAGE).await?;
             if let Some(gap) = page.gap {
-                return Err(overtaken(session, &gap).into());
+                return Err(gap_fault(session, &gap).into());
             }
             for stored in page.records.iter().take_while(|stored| stored.seq <= until) {
                 *at = stored.seq;
@@ -388,7 +394,7 @@ async fn replay(
 }
 
 /// The fault if retention removes records during a replay. A new resume gets a snapshot.
-fn overtaken(session: SessionId, gap: &Gap) -> Fault {
+fn gap_fault(session: SessionId, gap: &Gap) -> Fault {
     Fault::new(Kind::HistoryGap, Operation::ReplayEvents)
         .with(Fact::Session, session.to_string())
         .with(Fact::FromSeq, gap.from)

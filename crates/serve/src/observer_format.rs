@@ -1,4 +1,4 @@
-//! What an observer receives of a session: frames of the native protocol, or the records themselves.
+//! The formats of an observation: frames of the native protocol, or the records themselves.
 //!
 //! A front end's protocol yields several events for one record, and its events depend on where its stream began. So
 //! such a stream takes records from the hub and projects them itself.

@@ -28,26 +28,26 @@ impl OriginPolicy {
     /// # Errors
     /// `bad_request` without a host or with several; `not_allowed`, without the reason.
     pub(crate) fn check(&self, target: &Uri, headers: &HeaderMap) -> Result<(), Fault> {
-        let host = host_of(target, headers)?;
-        let origin_is_fine = match text(headers, header::ORIGIN) {
+        let host = read_host(target, headers)?;
+        let origin_is_fine = match header_text(headers, header::ORIGIN) {
             None => !headers.contains_key(header::ORIGIN),
-            Some(origin) => self.knows_origin(&origin, &host),
+            Some(origin) => self.allows_origin(&origin, &host),
         };
-        if self.knows_host(&host) && origin_is_fine {
+        if self.allows_host(&host) && origin_is_fine {
             return Ok(());
         }
         Err(Fault::new(Kind::NotAllowed, Operation::AcceptFrame))
     }
 
-    fn knows_host(&self, host: &str) -> bool {
-        let name = name_of(host);
+    fn allows_host(&self, host: &str) -> bool {
+        let name = host_name(host);
         let known = self.hosts.iter().any(|known| known == host || known == name);
         known || is_loopback_name(name) || (!self.is_loopback && self.hosts.is_empty())
     }
 
     /// True for the server's own pages and for listed origins. `null`, the origin of files and sandboxed frames, is
     /// refused.
-    fn knows_origin(&self, origin: &str, host: &str) -> bool {
+    fn allows_origin(&self, origin: &str, host: &str) -> bool {
         if self.origins.iter().any(|known| known == origin) {
             return true;
         }
@@ -59,7 +59,7 @@ impl OriginPolicy {
 }
 
 /// The one host that a request names: in its `Host` header, in an absolute target, or the same in both.
-fn host_of(target: &Uri, headers: &HeaderMap) -> Result<String, Fault> {
+fn read_host(target: &Uri, headers: &HeaderMap) -> Result<String, Fault> {
     let named = headers.get_all(header::HOST).iter().map(|host| host.to_str().ok());
     let in_target = target.authority().map(|authority| Some(authority.as_str()));
     let mut hosts = named.chain(in_target).map(|host| host.map(str::to_ascii_lowercase));
@@ -73,12 +73,12 @@ fn host_of(target: &Uri, headers: &HeaderMap) -> Result<String, Fault> {
     })
 }
 
-fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<String> {
+fn header_text(headers: &HeaderMap, name: header::HeaderName) -> Option<String> {
     Some(headers.get(name)?.to_str().ok()?.to_ascii_lowercase())
 }
 
 /// The host without its port, and without the brackets of an IPv6 address.
-fn name_of(host: &str) -> &str {
+fn host_name(host: &str) -> &str {
     match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, _)) => address,
         None => host.rsplit_once(':').map_or(host, |(name, _)| name),

@@ -25,8 +25,8 @@ use tokio::sync::Notify;
 
 use crate::frame::{Frame, close};
 
-/// Bytes charged per frame besides its text.
-const OVERHEAD: usize = 96;
+/// Bytes charged per frame in addition to its text.
+const FRAME_OVERHEAD_BYTES: usize = 96;
 /// Bytes handed to the transport at once. The transport holds a copy per connection that no limit counts, so the value
 /// is small.
 pub(crate) const BATCH_BYTES: usize = 16 * 1024;
@@ -40,8 +40,8 @@ pub(crate) struct EncodedFrame {
 }
 
 impl EncodedFrame {
-    fn cost(&self) -> usize {
-        self.text.len() + OVERHEAD
+    fn charged_bytes(&self) -> usize {
+        self.text.len() + FRAME_OVERHEAD_BYTES
     }
 }
 
@@ -68,7 +68,7 @@ impl CloseReason {
     }
 }
 
-/// What happens to queued frames when an outbox is closed.
+/// The treatment of queued frames when an outbox is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CloseMode {
     /// They are sent before the close frame.
@@ -83,12 +83,12 @@ pub(crate) struct Budget {
     used: AtomicUsize,
     limit: usize,
     /// The number of observers closed for being too slow.
-    detached: AtomicUsize,
+    slow_observers: AtomicUsize,
 }
 
 impl Budget {
     pub(crate) fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { used: AtomicUsize::new(0), limit, detached: AtomicUsize::new(0) })
+        Arc::new(Self { used: AtomicUsize::new(0), limit, slow_observers: AtomicUsize::new(0) })
     }
 
     pub(crate) fn is_exceeded(&self) -> bool {
@@ -96,13 +96,13 @@ impl Budget {
     }
 
     /// True if more than half of the limit is used. The other half is reserved for live frames.
-    fn is_tight(&self) -> bool {
+    fn is_half_used(&self) -> bool {
         self.used.load(Ordering::Relaxed) > self.limit / 2
     }
 
     /// The number of observers closed for being too slow.
-    pub(crate) fn detached(&self) -> usize {
-        self.detached.load(Ordering::Relaxed)
+    pub(crate) fn slow_observers(&self) -> usize {
+        self.slow_observers.load(Ordering::Relaxed)
     }
 
     /// The bytes currently queued.
@@ -121,22 +121,22 @@ struct Queue {
 
 /// The outbox of one observer. Clones share the queue.
 #[derive(Clone, Debug)]
-pub(crate) struct Outbox(Arc<Inner>);
+pub(crate) struct Outbox(Arc<OutboxState>);
 
 #[derive(Debug)]
-struct Inner {
+struct OutboxState {
     queue: Mutex<Queue>,
     limit: usize,
     budget: Arc<Budget>,
     /// Signals the writer: a frame was queued, or the outbox was closed.
-    filled: Notify,
+    frames_added: Notify,
     /// Signals producers: frames were sent, or the outbox was closed.
-    emptied: Notify,
+    frames_removed: Notify,
     /// The last sign of life from the client, in microseconds.
     last_activity: AtomicI64,
 }
 
-impl Drop for Inner {
+impl Drop for OutboxState {
     fn drop(&mut self) {
         let bytes = self.queue.get_mut().map_or(0, |queue| queue.bytes);
         self.budget.used.fetch_sub(bytes, Ordering::Relaxed);
@@ -149,12 +149,12 @@ pub(crate) struct OutboxClosed;
 
 impl Outbox {
     pub(crate) fn new(limit: usize, budget: Arc<Budget>, now: Timestamp) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(OutboxState {
             queue: Mutex::default(),
             limit,
             budget,
-            filled: Notify::new(),
-            emptied: Notify::new(),
+            frames_added: Notify::new(),
+            frames_removed: Notify::new(),
             last_activity: AtomicI64::new(now.as_micros()),
         }))
     }
@@ -185,7 +185,7 @@ impl Outbox {
             return Err(OutboxClosed);
         }
         for frame in frames {
-            let cost = frame.cost();
+            let cost = frame.charged_bytes();
             // An empty queue accepts a frame of any size.
             if queue.bytes > 0 && queue.bytes + cost > self.0.limit {
                 drop(queue);
@@ -196,35 +196,35 @@ impl Outbox {
         }
         drop(queue);
         if !frames.is_empty() {
-            self.0.filled.notify_one();
+            self.0.frames_added.notify_one();
         }
         Ok(())
     }
 
     /// Queues a frame once there is room. Half of the outbox is reserved for live frames.
     pub(crate) async fn send(&self, frame: EncodedFrame) -> Result<(), OutboxClosed> {
-        let cost = frame.cost();
+        let cost = frame.charged_bytes();
         self.with_room(|queue| self.put(queue, frame, cost)).await?;
-        self.0.filled.notify_one();
+        self.0.frames_added.notify_one();
         Ok(())
     }
 
     /// Waits until at most half of the outbox is used. If the common budget is half used, waits until the outbox is
     /// empty, so clients that request a history without reading it hold one frame each.
-    pub(crate) async fn room(&self) -> Result<(), OutboxClosed> {
+    pub(crate) async fn wait_for_room(&self) -> Result<(), OutboxClosed> {
         self.with_room(|_| ()).await
     }
 
     /// Waits for room and applies `uses` under the same lock.
     async fn with_room(&self, uses: impl FnOnce(&mut Queue)) -> Result<(), OutboxClosed> {
         loop {
-            let emptied = self.0.emptied.notified();
+            let emptied = self.0.frames_removed.notified();
             {
                 let mut queue = self.queue();
                 if queue.close_reason.is_some() {
                     return Err(OutboxClosed);
                 }
-                let bound = if self.0.budget.is_tight() { 0 } else { self.0.limit / 2 };
+                let bound = if self.0.budget.is_half_used() { 0 } else { self.0.limit / 2 };
                 if queue.bytes <= bound {
                     uses(&mut queue);
                     return Ok(());
@@ -242,7 +242,7 @@ impl Outbox {
 
     /// Closes the outbox because the client is too far behind.
     pub(crate) fn close_as_too_slow(&self) {
-        self.0.budget.detached.fetch_add(1, Ordering::Relaxed);
+        self.0.budget.slow_observers.fetch_add(1, Ordering::Relaxed);
         self.close(
             CloseReason::new(close::TOO_SLOW, "too slow; reconnect with your cursor"),
             CloseMode::Discard,
@@ -256,12 +256,13 @@ impl Outbox {
             queue.close_reason = Some(close_reason);
         }
         if mode == CloseMode::Discard {
-            let dropped: usize = mem::take(&mut queue.frames).iter().map(EncodedFrame::cost).sum();
+            let dropped: usize =
+                mem::take(&mut queue.frames).iter().map(EncodedFrame::charged_bytes).sum();
             self.release(&mut queue, dropped);
         }
         drop(queue);
-        self.0.filled.notify_one();
-        self.0.emptied.notify_waiters();
+        self.0.frames_added.notify_one();
+        self.0.frames_removed.notify_waiters();
     }
 
     /// The reason if the outbox is closed.
@@ -279,10 +280,10 @@ impl Outbox {
         self.0.budget.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Takes the next frames to send. Only one writer may call it; the frames count until [`Outbox::sent`].
+    /// Takes the next frames to send. Only one writer may call it; the frames count until [`Outbox::mark_sent`].
     pub(crate) async fn next(&self) -> Result<Vec<EncodedFrame>, CloseReason> {
         loop {
-            let filled = self.0.filled.notified();
+            let filled = self.0.frames_added.notified();
             {
                 let mut queue = self.queue();
                 if !queue.frames.is_empty() {
@@ -297,18 +298,18 @@ impl Outbox {
     }
 
     /// Releases the bytes of frames that were handed to the transport.
-    pub(crate) fn sent(&self, frames: &[EncodedFrame]) {
-        let bytes = frames.iter().map(EncodedFrame::cost).sum();
+    pub(crate) fn mark_sent(&self, frames: &[EncodedFrame]) {
+        let bytes = frames.iter().map(EncodedFrame::charged_bytes).sum();
         let mut queue = self.queue();
         self.release(&mut queue, bytes);
         drop(queue);
-        self.0.emptied.notify_waiters();
+        self.0.frames_removed.notify_waiters();
     }
 
     /// Waits until the outbox is closed.
     pub(crate) async fn closed(&self) -> CloseReason {
         loop {
-            let emptied = self.0.emptied.notified();
+            let emptied = self.0.frames_removed.notified();
             if let Some(close_reason) = self.close_reason() {
                 return close_reason;
             }
@@ -324,7 +325,7 @@ impl Outbox {
 fn take_batch(frames: &mut VecDeque<EncodedFrame>) -> Vec<EncodedFrame> {
     let mut bytes = 0;
     let fits = |frame: &&EncodedFrame| {
-        bytes += frame.cost();
+        bytes += frame.charged_bytes();
         bytes <= BATCH_BYTES
     };
     let count = frames.iter().take_while(fits).count().max(1);

@@ -25,7 +25,7 @@ use crate::{problem::Problem, server::Server};
 
 /// The content security policy: only the server's own files and connections, no inline code, and no text parsed as
 /// markup or code.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; \
+const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types 'none'";
 
@@ -43,18 +43,18 @@ pub(crate) fn routes() -> Router<Arc<Server>> {
         .route("/faults/{code}", get(explain))
         .route("/machines", get(machines))
         .route("/assets/{*file}", get(asset))
-        .layer(middleware::from_fn(guarded))
+        .layer(middleware::from_fn(add_headers))
 }
 
 /// Adds the security and cache headers.
-async fn guarded(request: Request, next: Next) -> Response {
+async fn add_headers(request: Request, next: Next) -> Response {
     with_headers(next.run(request).await)
 }
 
 fn with_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     for (name, value) in [
-        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::CONTENT_SECURITY_POLICY, CONTENT_POLICY),
         (header::REFERRER_POLICY, "no-referrer"),
         (header::X_FRAME_OPTIONS, "DENY"),
         (header::CACHE_CONTROL, "no-cache"),
@@ -75,7 +75,7 @@ macro_rules! shells {
 
         async fn $handler(server: Shared, named: RequestContext, headers: HeaderMap) -> Response {
             let shell = Shell::new(&server.0, &named.0, &headers, $name);
-            shown(&server.0, &named.0, &$view { shell })
+            render_page(&server.0, &named.0, &$view { shell })
         }
     )*};
 }
@@ -88,7 +88,8 @@ shells! {
 }
 
 /// Prefixes of addresses that are no pages; unknown ones among them are answered as problems.
-const API: [&str; 7] = ["/v1", "/api", "/ws", "/metrics", "/assets", "/smcp", "/socket.io"];
+const API_PREFIXES: [&str; 7] =
+    ["/v1", "/api", "/ws", "/metrics", "/assets", "/smcp", "/socket.io"];
 
 /// The page for an address that does not exist.
 #[derive(Debug, Template)]
@@ -99,17 +100,17 @@ struct MissingPage {
 }
 
 /// Answers a browser that opens an unknown address with a page. Programs get a problem.
-pub(crate) async fn missing(server: Shared, request: Request, next: Next) -> Response {
+pub(crate) async fn serve_missing(server: Shared, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let is_page = request.extensions().get::<MatchedPath>().is_none()
         && request.method() == Method::GET
         && wants_html(request.headers())
-        && !API.iter().any(|prefix| path.starts_with(prefix));
+        && !API_PREFIXES.iter().any(|prefix| path.starts_with(prefix));
     let named = request.extensions().get::<(Lang, Trace)>().copied();
     let Some(named) = named.filter(|_| is_page) else { return next.run(request).await };
     let shell = Shell::new(&server.0, &named, request.headers(), "missing");
     let wanted = path.chars().take(80).collect();
-    let mut response = with_headers(shown(&server.0, &named, &MissingPage { shell, wanted }));
+    let mut response = with_headers(render_page(&server.0, &named, &MissingPage { shell, wanted }));
     *response.status_mut() = StatusCode::NOT_FOUND;
     response
 }
@@ -131,7 +132,7 @@ struct NowPage {
 async fn now(server: Shared, named: RequestContext, headers: HeaderMap) -> Response {
     let shell = Shell::new(&server.0, &named.0, &headers, "now");
     let (titles, remedies) = (catalog::titles(shell.lang), catalog::remedies(shell.lang));
-    shown(&server.0, &named.0, &NowPage { shell, titles, remedies })
+    render_page(&server.0, &named.0, &NowPage { shell, titles, remedies })
 }
 
 /// The statistics page, with the titles of all kinds and the texts of all categories.
@@ -146,7 +147,7 @@ struct FaultsPage {
 async fn faults(server: Shared, named: RequestContext, headers: HeaderMap) -> Response {
     let shell = Shell::new(&server.0, &named.0, &headers, "faults");
     let (titles, categories) = (catalog::titles(shell.lang), catalog::categories(shell.lang));
-    shown(&server.0, &named.0, &FaultsPage { shell, titles, categories })
+    render_page(&server.0, &named.0, &FaultsPage { shell, titles, categories })
 }
 
 /// The explanation of a fault kind, with the content of `budao explain`.
@@ -168,14 +169,14 @@ async fn explain(
     let kind = catalog::find(&wanted).map(|kind| KindExplanation::of(kind, shell.lang));
     let found = kind.is_some();
     let wanted = wanted.chars().take(80).collect();
-    let mut response = shown(&server.0, &named.0, &ExplainPage { shell, wanted, kind });
+    let mut response = render_page(&server.0, &named.0, &ExplainPage { shell, wanted, kind });
     if !found {
         *response.status_mut() = StatusCode::NOT_FOUND;
     }
     response
 }
 
-fn shown(server: &Server, (lang, trace): &(Lang, Trace), view: &impl Template) -> Response {
+fn render_page(server: &Server, (lang, trace): &(Lang, Trace), view: &impl Template) -> Response {
     match view.render() {
         Ok(html) => Html(html).into_response(),
         Err(error) => {

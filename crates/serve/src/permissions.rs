@@ -33,9 +33,11 @@ impl Server {
         let mut asked = asked.filter(|(_, open)| open.question == question);
         match asked.next() {
             Some((call, open)) if open.purpose == QuestionPurpose::Permission => {
-                check(&state, &call.tool).map(|()| Some(call.tool.clone()))
+                check_can_remember(&state, &call.tool).map(|()| Some(call.tool.clone()))
             }
-            Some(_) => Err(not_remembered("only a permission for a call can be remembered")),
+            Some(_) => {
+                Err(not_rememberable_fault("only a permission for a call can be remembered"))
+            }
             None => Ok(None),
         }
     }
@@ -55,18 +57,20 @@ impl Server {
 }
 
 /// Refuses to remember a permission that no later call would use.
-fn check(state: &Session, tool: &str) -> Result<(), Fault> {
+fn check_can_remember(state: &Session, tool: &str) -> Result<(), Fault> {
     if state.settings.is_foreign() {
         return Err(Fault::new(Kind::UnsupportedOperation, Operation::SubmitCommand)
             .with(Fact::Reason, "the engine of this session remembers no permissions"));
     }
     if tool == RAISE_CAP {
-        return Err(not_remembered("a raised cap is not remembered; each one is asked for"));
+        return Err(not_rememberable_fault(
+            "a raised cap is not remembered; each one is asked for",
+        ));
     }
     Ok(())
 }
 
-fn not_remembered(rule: &'static str) -> Fault {
+fn not_rememberable_fault(rule: &'static str) -> Fault {
     Fault::new(Kind::ConstraintViolated, Operation::SubmitCommand)
         .with(Fact::Field, "content.remember")
         .with(Fact::Constraint, rule)

@@ -29,7 +29,7 @@ use crate::{
     outbox::EncodedFrame,
 };
 pub(crate) use calls::{elicitation_text, permission_text};
-pub(crate) use session::units;
+pub(crate) use session::currency_units;
 pub use snapshot::snapshot;
 
 /// Projects the records of one session to frames.
@@ -48,7 +48,7 @@ impl Projector {
     #[must_use]
     pub fn new(state: &Session, cursor: Seq) -> Self {
         let mut session = state.clone();
-        forget(&mut session);
+        drop_unused_state(&mut session);
         Self { session, language: None, prev: cursor, questions_changed: false, template: None }
     }
 
@@ -74,12 +74,12 @@ impl Projector {
     /// Projects a record. `None` if the record has no frame.
     pub fn project(&mut self, record: &Record) -> Option<Frame> {
         let activity = Activity::of(&record.event);
-        let frame = activity.and_then(|activity| self.frame(record, activity));
+        let frame = activity.and_then(|activity| self.render(record, activity));
         let frame = frame.map(|frame| self.add_stage(frame));
         self.questions_changed |= activity.is_some_and(is_about_questions);
         let before = self.session.faults.counts();
         self.session.apply_record(record);
-        forget(&mut self.session);
+        drop_unused_state(&mut self.session);
         let counts = self.session.faults.counts();
         let frame = frame.map(|frame| match counts == before {
             true => frame,
@@ -94,7 +94,7 @@ impl Projector {
     /// Applies a record that a front end's protocol expresses by itself.
     pub(crate) fn skip(&mut self, record: &Record) {
         self.session.apply_record(record);
-        forget(&mut self.session);
+        drop_unused_state(&mut self.session);
     }
 
     /// Projects a record and encodes the frame.
@@ -127,12 +127,12 @@ impl Projector {
         self.template = None;
     }
 
-    fn frame(&self, record: &Record, activity: Activity<'_>) -> Option<Frame> {
-        self.of_model(record, activity)
-            .or_else(|| self.of_session(record, activity))
-            .or_else(|| self.of_call(record, activity))
-            .or_else(|| self.of_fault(record, activity))
-            .or_else(|| self.of_pipeline(record, activity))
+    fn render(&self, record: &Record, activity: Activity<'_>) -> Option<Frame> {
+        self.render_model_activity(record, activity)
+            .or_else(|| self.render_session_activity(record, activity))
+            .or_else(|| self.render_call_activity(record, activity))
+            .or_else(|| self.render_fault_activity(record, activity))
+            .or_else(|| self.render_pipeline_activity(record, activity))
     }
 
     /// A new frame for this record.
@@ -178,7 +178,7 @@ fn is_about_questions(activity: Activity<'_>) -> bool {
 
 /// Drops the parts of a session that frames do not need: all messages but the last, files, labels, extras and the
 /// system prompt.
-fn forget(session: &mut Session) {
+fn drop_unused_state(session: &mut Session) {
     let before_last = session.history.len().saturating_sub(1);
     if before_last > 0 {
         match Arc::get_mut(&mut session.history) {

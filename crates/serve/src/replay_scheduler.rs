@@ -14,9 +14,10 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Slots for clients within their allowance. Together they use about one core; a single client always finds an idle
 /// slot. `idle_max` bounds the idle time when a busy machine makes reads slow.
-const LIGHT: Share = Share { slots: 5, idle_factor: 3, idle_max: Duration::from_millis(2) };
+const LIGHT_SHARE: Share = Share { slots: 5, idle_factor: 3, idle_max: Duration::from_millis(2) };
 /// The slot for clients above their allowance: about 5 % of a core.
-const HEAVY: Share = Share { slots: 1, idle_factor: 19, idle_max: Duration::from_millis(100) };
+const HEAVY_SHARE: Share =
+    Share { slots: 1, idle_factor: 19, idle_max: Duration::from_millis(100) };
 
 /// The CPU share of a queue.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +42,8 @@ pub(crate) enum ReplayUsage {
 #[derive(Debug)]
 pub(crate) struct ReplayScheduler {
     clock: Arc<dyn Clock>,
-    light: Queue,
-    heavy: Queue,
+    light: SlotQueue,
+    heavy: SlotQueue,
 }
 
 impl ReplayScheduler {
@@ -50,8 +51,8 @@ impl ReplayScheduler {
         let now = clock.now();
         Self {
             clock: Arc::clone(clock),
-            light: Queue::new(LIGHT, now),
-            heavy: Queue::new(HEAVY, now),
+            light: SlotQueue::new(LIGHT_SHARE, now),
+            heavy: SlotQueue::new(HEAVY_SHARE, now),
         }
     }
 
@@ -62,7 +63,7 @@ impl ReplayScheduler {
             ReplayUsage::Heavy => &self.heavy,
         };
         let slot = queue.permits.acquire().await.expect("it is never closed");
-        let idle_until = queue.take();
+        let idle_until = queue.take_slot();
         let mut permit =
             ReplayPermit { queue, clock: &*self.clock, idle_until, began: None, _slot: slot };
         let wait = idle_until.since(self.clock.now());
@@ -76,14 +77,14 @@ impl ReplayScheduler {
 
 /// A queue for the slots of one share.
 #[derive(Debug)]
-struct Queue {
+struct SlotQueue {
     permits: Semaphore,
     /// The end of the idle time of each free slot.
     idle_until: Mutex<Vec<Timestamp>>,
     share: Share,
 }
 
-impl Queue {
+impl SlotQueue {
     fn new(share: Share, now: Timestamp) -> Self {
         let idle_until = Mutex::new(vec![now; share.slots]);
         Self { permits: Semaphore::new(share.slots), idle_until, share }
@@ -94,17 +95,17 @@ impl Queue {
     }
 
     /// Takes the free slot whose idle time ends first.
-    fn take(&self) -> Timestamp {
+    fn take_slot(&self) -> Timestamp {
         let mut idle_until = self.idle_until();
         let first = (0..idle_until.len()).min_by_key(|index| idle_until[*index]);
         first.map_or_else(Timestamp::default, |index| idle_until.swap_remove(index))
     }
 }
 
-/// A replay slot; dropping it starts the idle time, also if the read was aborted.
+/// A replay slot. Dropping it starts the slot's idle time, even after an aborted read.
 #[derive(Debug)]
 pub(crate) struct ReplayPermit<'a> {
-    queue: &'a Queue,
+    queue: &'a SlotQueue,
     clock: &'a dyn Clock,
     idle_until: Timestamp,
     began: Option<Timestamp>,
@@ -217,6 +218,6 @@ mod tests {
         drop(permit);
         let began = Instant::now();
         drop(replays.acquire(ReplayUsage::Heavy).await);
-        assert_eq!(began.elapsed(), HEAVY.idle_max);
+        assert_eq!(began.elapsed(), HEAVY_SHARE.idle_max);
     }
 }

@@ -61,12 +61,12 @@ fn object(fields: &[&str]) -> Value {
         let (name, schema) = field.split_once(':').unwrap_or((field, "any"));
         let always = name.strip_suffix('!');
         required.extend(always.map(Value::from));
-        properties.insert(always.unwrap_or(name).to_owned(), sort_of(schema));
+        properties.insert(always.unwrap_or(name).to_owned(), type_schema(schema));
     }
     json!({ "type": "object", "properties": properties, "required": required })
 }
 
-fn sort_of(name: &str) -> Value {
+fn type_schema(name: &str) -> Value {
     match name {
         "str" => json!({ "type": "string" }),
         "int" => json!({ "type": "integer", "minimum": 0 }),

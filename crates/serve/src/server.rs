@@ -49,7 +49,7 @@ pub(crate) struct Server {
     pub(crate) origin_policy: OriginPolicy,
     pub(crate) session_meta: SessionMetaCache,
     pub(crate) stats: tokio::sync::Mutex<Stats>,
-    /// The metrics of what this server wrote.
+    /// Metrics of the records that this server wrote.
     pub(crate) node_metrics: tokio::sync::Mutex<NodeMetrics>,
     /// The result and time of the last journal probe.
     pub(crate) last_probe: tokio::sync::Mutex<Option<(Timestamp, Result<(), Fault>)>>,
@@ -128,7 +128,7 @@ impl Server {
         creation: SessionRequest,
         command: Option<&CommandId>,
     ) -> Result<OpenedSession, Fault> {
-        let settings = self.settings(identity, creation, command)?;
+        let settings = self.session_settings(identity, creation, command)?;
         let session = command.map(|command| session_of(identity, command));
         if let Some(session) = session
             && self.journal.info(session).await?.is_some_and(|info| info.head > 0)
@@ -159,7 +159,7 @@ impl Server {
     }
 
     /// The settings of a new session: the server's defaults with the permitted options of the request.
-    fn settings(
+    fn session_settings(
         &self,
         identity: &Identity,
         creation: SessionRequest,
@@ -170,14 +170,14 @@ impl Server {
         settings.language = creation.language.unwrap_or(settings.language);
         settings.title = creation.title;
         if let Some(models) = creation.models {
-            self.check_allowed(&models)?;
+            self.check_models(&models)?;
             settings = settings.with_models(models);
         }
         if let Some(system) = creation.system {
             settings.system = Some(system.into());
         }
         if let Some(mode) = creation.mode {
-            settings.permissions.mode = stricter(settings.permissions.mode, mode);
+            settings.permissions.mode = stricter_mode(settings.permissions.mode, mode);
         }
         settings.tools = creation.tools.or(settings.tools);
         settings.answer_schema = creation.answer_schema.map(Arc::new).or(settings.answer_schema);
@@ -201,7 +201,7 @@ impl Server {
     }
 
     /// Checks that a session may use these models.
-    fn check_allowed(&self, models: &[String]) -> Result<(), Fault> {
+    fn check_models(&self, models: &[String]) -> Result<(), Fault> {
         let allowed = self.models();
         match models.iter().find(|model| !allowed.contains(model)) {
             None => Ok(()),
@@ -212,8 +212,8 @@ impl Server {
         }
     }
 
-    /// Changes the settings of a session before a message, if the message asks for that. Settings that are in force
-    /// already are not changed, so a repeated message changes nothing.
+    /// Changes the settings of a session if a message requests that. Skips settings that already have the requested
+    /// value, so a repeated message changes nothing.
     pub(crate) async fn configure(
         &self,
         session: SessionId,
@@ -226,7 +226,7 @@ impl Server {
         let before = fold(&*self.journal, session).await?.0.settings;
         let mut settings = before.clone();
         if let Some(models) = change.models {
-            self.check_allowed(&models)?;
+            self.check_models(&models)?;
             settings = settings.with_models(models);
         }
         if let Some(schema) = change.answer_schema {
@@ -312,7 +312,7 @@ impl Server {
 }
 
 /// The stricter of two modes: a request may restrict the server's mode, never relax it.
-fn stricter(one: Mode, other: Mode) -> Mode {
+fn stricter_mode(one: Mode, other: Mode) -> Mode {
     [Mode::Readonly, Mode::Approval]
         .into_iter()
         .find(|mode| [one, other].contains(mode))

@@ -36,7 +36,7 @@ pub(crate) const COMMAND: &str = "serve.command";
 /// Upper bound of cached entries; at the bound, the cache is cleared.
 const CACHE_MAX: usize = 20_000;
 /// Upper bound of parents searched for a child's owner.
-const ANCESTORS: usize = 8;
+const ANCESTORS_MAX: usize = 8;
 
 /// The gateway's metadata of a session.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -64,7 +64,7 @@ impl SessionMeta {
         }
     }
 
-    /// True if this identity may access the session: its owner, or an operator.
+    /// Whether this identity may access the session: its owner and operators may.
     pub(crate) fn is_accessible_to(&self, identity: &Identity) -> bool {
         identity.is_operator || self.owner.as_ref().is_some_and(|owner| *owner == identity.name())
     }
@@ -88,7 +88,7 @@ pub(crate) fn labels(identity: &Identity) -> BTreeMap<String, String> {
 }
 
 /// The fault for a session that does not exist or belongs to another owner. Clients cannot tell the two apart.
-pub(crate) fn unknown(session: SessionId) -> Fault {
+pub(crate) fn unknown_session(session: SessionId) -> Fault {
     Fault::new(Kind::UnknownSession, Operation::OpenSession)
         .with(Fact::Session, session.to_string())
         .with(Fact::Field, "session_id")
@@ -100,13 +100,13 @@ pub(crate) fn unknown(session: SessionId) -> Fault {
 pub(crate) struct SessionMetaCache(Mutex<HashMap<SessionId, SessionMeta>>);
 
 impl SessionMetaCache {
-    fn known(&self) -> MutexGuard<'_, HashMap<SessionId, SessionMeta>> {
+    fn entries(&self) -> MutexGuard<'_, HashMap<SessionId, SessionMeta>> {
         self.0.lock().expect("no code panics while holding this")
     }
 
     /// Stores the metadata of a session.
     pub(crate) fn insert(&self, session: SessionId, meta: SessionMeta) {
-        let mut known = self.known();
+        let mut known = self.entries();
         if known.len() >= CACHE_MAX {
             known.clear();
         }
@@ -115,7 +115,7 @@ impl SessionMetaCache {
 
     /// Removes a deleted session.
     pub(crate) fn forget(&self, session: SessionId) {
-        self.known().remove(&session);
+        self.entries().remove(&session);
     }
 
     /// Returns a session's metadata, from the cache or the journal.
@@ -127,11 +127,11 @@ impl SessionMetaCache {
         journal: &dyn Reader,
         session: SessionId,
     ) -> Result<SessionMeta, Fault> {
-        let known = self.known().get(&session).cloned();
+        let known = self.entries().get(&session).cloned();
         if let Some(meta) = known {
             return Ok(meta);
         }
-        let meta = find(journal, session).await?;
+        let meta = read_meta(journal, session).await?;
         self.insert(session, meta.clone());
         Ok(meta)
     }
@@ -147,20 +147,20 @@ impl SessionMetaCache {
         identity: &Identity,
     ) -> Result<SessionMeta, Fault> {
         let meta = self.get(journal, session).await?;
-        if meta.is_accessible_to(identity) { Ok(meta) } else { Err(unknown(session)) }
+        if meta.is_accessible_to(identity) { Ok(meta) } else { Err(unknown_session(session)) }
     }
 }
 
 /// Reads a session's metadata from the journal. A child without an owner inherits its parent's.
-async fn find(journal: &dyn Reader, session: SessionId) -> Result<SessionMeta, Fault> {
-    let (settings, mut origin) = opening(journal, session).await?;
+async fn read_meta(journal: &dyn Reader, session: SessionId) -> Result<SessionMeta, Fault> {
+    let (settings, mut origin) = read_opening(journal, session).await?;
     let mut meta = SessionMeta::of(&settings);
-    for _ in 0..ANCESTORS {
+    for _ in 0..ANCESTORS_MAX {
         let (None, Some(above)) = (&meta.owner, &origin) else { break };
         let (Origin::Call { parent, .. }
         | Origin::Stage { parent, .. }
         | Origin::Fork { parent, .. }) = above;
-        let (settings, further) = match opening(journal, *parent).await {
+        let (settings, further) = match read_opening(journal, *parent).await {
             Err(fault) if fault.kind() == Kind::UnknownSession => break,
             opened => opened?,
         };
@@ -172,22 +172,22 @@ async fn find(journal: &dyn Reader, session: SessionId) -> Result<SessionMeta, F
 }
 
 /// The settings and origin of a session: from its first record, or from its snapshot if that record was removed.
-async fn opening(
+async fn read_opening(
     journal: &dyn Reader,
     session: SessionId,
 ) -> Result<(Settings, Option<Origin>), Fault> {
     let first = PageLimits { records: 1, bytes: 1 };
     let page = journal.read(session, 0, first).await.map_err(|fault| match fault.kind() {
-        Kind::UnknownSession => unknown(session),
+        Kind::UnknownSession => unknown_session(session),
         _ => fault,
     })?;
     if page.gap.is_none() {
         return match page.records.first().map(StoredRecord::event).transpose()? {
             Some(Event::SessionOpened { settings, origin }) => Ok((settings, origin)),
-            _ => Err(unknown(session)),
+            _ => Err(unknown_session(session)),
         };
     }
-    let snapshot = journal.snapshot(session).await?.ok_or_else(|| unknown(session))?;
+    let snapshot = journal.snapshot(session).await?.ok_or_else(|| unknown_session(session))?;
     let state: Session = serde_json::from_slice(&snapshot.body).map_err(|error| {
         Fault::new(Kind::JournalDamaged, Operation::ReadRecords)
             .with(Fact::Session, session.to_string())

@@ -58,7 +58,7 @@ impl Keyring {
             if secret.len() < 32 {
                 return Err(wrong(format!("{} bytes", secret.len())));
             }
-            keys.push(Key::derived(secret));
+            keys.push(Key::derive(secret));
         }
         if keys.is_empty() {
             return Err(wrong("none".to_owned()));
@@ -80,13 +80,13 @@ impl Keyring {
         let mut secret = [0; 32];
         secret[..16].copy_from_slice(&high.to_be_bytes());
         secret[16..].copy_from_slice(&low.to_be_bytes());
-        Self(vec![Key::derived(&secret)])
+        Self(vec![Key::derive(&secret)])
     }
 }
 
 impl Key {
     /// Derives the key and its id from the secret, so that neither reveals it.
-    fn derived(secret: &[u8]) -> Self {
+    fn derive(secret: &[u8]) -> Self {
         let derive = |label: &[u8]| {
             let mut mac = mac(secret);
             mac.update(label);

@@ -20,15 +20,15 @@ use futures::{
 use tungstenite::error::{CapacityError, Error as WsError};
 
 use crate::{
-    connection::{Connection, Departure},
+    connection::{Connection, DisconnectReason},
     frame::{close, connection::shutting_down},
     outbox::{CloseMode, CloseReason, EncodedFrame},
 };
 
 /// Close code of a connection that broke without a close frame. It is recorded and never sent.
-pub(crate) const ABNORMAL: u16 = 1006;
+pub(crate) const ABNORMAL_CLOSURE: u16 = 1006;
 /// Maximum length of the reason in a close frame.
-const REASON_BYTES: usize = 123;
+const REASON_BYTES_MAX: usize = 123;
 
 /// Serves one client until it disconnects.
 pub(crate) async fn serve_socket(connection: Arc<Connection>, socket: WebSocket) {
@@ -43,24 +43,24 @@ where
     R: Stream<Item = Result<Message, Error>> + Unpin,
 {
     let running = AssertUnwindSafe(run(&connection, &mut sink, &mut stream)).catch_unwind();
-    let departure = running.await.unwrap_or_else(|_| Departure::Lost {
+    let disconnect_reason = running.await.unwrap_or_else(|_| DisconnectReason::Lost {
         code: close::SERVER_FAILED,
         reason: "the code that serves the connection panicked".to_owned(),
     });
-    tracing::debug!(connection = connection.id, reason = ?departure, "client disconnected");
+    tracing::debug!(connection = connection.id, reason = ?disconnect_reason, "client disconnected");
     // From here on nothing is delivered, and producers waiting for room get an error.
-    connection.outbox.close(CloseReason::new(ABNORMAL, "gone"), CloseMode::Discard);
+    connection.outbox.close(CloseReason::new(ABNORMAL_CLOSURE, "gone"), CloseMode::Discard);
     drop((sink, stream));
-    connection.depart(&departure).await;
+    connection.end_observations(&disconnect_reason).await;
 }
 
-async fn run<W, R>(connection: &Arc<Connection>, sink: &mut W, stream: &mut R) -> Departure
+async fn run<W, R>(connection: &Arc<Connection>, sink: &mut W, stream: &mut R) -> DisconnectReason
 where
     W: Sink<Message, Error = Error> + Unpin,
     R: Stream<Item = Result<Message, Error>> + Unpin,
 {
-    if connection.greet().await.is_err() {
-        return Departure::Orderly;
+    if connection.send_connected().await.is_err() {
+        return DisconnectReason::Orderly;
     }
     let clock = &connection.server.world.clock;
     let close_timeout = connection.server.config.limits.close_timeout;
@@ -80,19 +80,22 @@ where
         ClosedHalf::Reader(end) => {
             // The reply to a close frame is buffered in the sink.
             let _ = future::select(sink.flush(), clock.sleep(close_timeout)).await;
-            end.departure()
+            end.into_disconnect_reason()
         }
         ClosedHalf::Writer(Ok(close_reason)) => {
-            let _ = future::select(Box::pin(drain(stream)), clock.sleep(close_timeout)).await;
-            ReadEnd::ClosedByServer(close_reason).departure()
+            let _ =
+                future::select(Box::pin(discard_input(stream)), clock.sleep(close_timeout)).await;
+            ReadEnd::ClosedByServer(close_reason).into_disconnect_reason()
         }
-        ClosedHalf::Writer(Err(error)) => ReadEnd::Broken(error.to_string()).departure(),
+        ClosedHalf::Writer(Err(error)) => {
+            ReadEnd::Broken(error.to_string()).into_disconnect_reason()
+        }
     }
 }
 
 /// Reads until the client has closed. Dropping a TCP connection with unread data resets it, and the reset may destroy
 /// the close frame.
-async fn drain<R>(stream: &mut R)
+async fn discard_input<R>(stream: &mut R)
 where
     R: Stream<Item = Result<Message, Error>> + Unpin,
 {
@@ -116,12 +119,12 @@ enum ReadEnd {
 }
 
 impl ReadEnd {
-    fn departure(self) -> Departure {
+    fn into_disconnect_reason(self) -> DisconnectReason {
         match self {
-            Self::Closed(close::NORMAL | close::GOING_AWAY, _) => Departure::Orderly,
-            Self::Closed(code, reason) => Departure::Lost { code, reason },
-            Self::ClosedByServer(close_reason) => Departure::of(close_reason),
-            Self::Broken(reason) => Departure::Lost { code: ABNORMAL, reason },
+            Self::Closed(close::NORMAL | close::GOING_AWAY, _) => DisconnectReason::Orderly,
+            Self::Closed(code, reason) => DisconnectReason::Lost { code, reason },
+            Self::ClosedByServer(close_reason) => DisconnectReason::of(close_reason),
+            Self::Broken(reason) => DisconnectReason::Lost { code: ABNORMAL_CLOSURE, reason },
         }
     }
 }
@@ -136,7 +139,7 @@ where
         let idle = server.world.clock.sleep(server.config.limits.idle_timeout);
         let message = tokio::select! {
             biased;
-            () = server.stopping.cancelled() => return stop(connection).await,
+            () = server.stopping.cancelled() => return announce_shutdown(connection).await,
             close_reason = connection.outbox.closed() => return ReadEnd::ClosedByServer(close_reason),
             message = stream.next() => message,
             () = idle => {
@@ -154,17 +157,17 @@ where
             // Boxed, so that the future of an idle connection stays small.
             Some(Ok(Message::Text(text))) => Box::pin(connection.handle_text(&text)).await,
             Some(Ok(Message::Binary(bytes))) => {
-                Box::pin(connection.refuse_frame(not_text(bytes.len()))).await
+                Box::pin(connection.refuse_frame(binary_frame_fault(bytes.len()))).await
             }
         };
-        if handled.is_err() || connection.outbox.room().await.is_err() {
+        if handled.is_err() || connection.outbox.wait_for_room().await.is_err() {
             return ReadEnd::ClosedByServer(connection.outbox.closed().await);
         }
     }
 }
 
 /// Announces the shutdown and the reconnect delay.
-async fn stop(connection: &Connection) -> ReadEnd {
+async fn announce_shutdown(connection: &Connection) -> ReadEnd {
     let server = &connection.server;
     let wait = server.config.limits.reconnect_delay;
     let frame = shutting_down(server.now(), wait, connection.lang());
@@ -202,7 +205,7 @@ fn classify_read_error(error: Error) -> ReadEnd {
     }
 }
 
-fn not_text(bytes: usize) -> Fault {
+fn binary_frame_fault(bytes: usize) -> Fault {
     Fault::new(Kind::BadRequest, Operation::AcceptFrame)
         .with(Fact::Field, "frame")
         .with(Fact::Expected, "a text frame")
@@ -237,12 +240,13 @@ where
                     Either::Left((sent, _)) => sent?,
                     Either::Right((close_reason, _)) => break close_reason,
                 }
-                connection.sent(&frames);
+                connection.mark_sent(&frames);
             }
             Some(Err(close_reason)) => break close_reason,
         }
     };
-    let frame = CloseFrame { code: close_reason.code, reason: short(&close_reason.reason).into() };
+    let frame =
+        CloseFrame { code: close_reason.code, reason: cut_reason(&close_reason.reason).into() };
     let close_timeout = server.world.clock.sleep(server.config.limits.close_timeout);
     match future::select(sink.send(Message::Close(Some(frame))), close_timeout).await {
         Either::Left((sent, _)) => sent?,
@@ -271,7 +275,8 @@ async fn wait_for_close(connection: &Connection) -> CloseReason {
     close_reason
 }
 
-fn short(reason: &str) -> String {
-    let end = (0..=REASON_BYTES.min(reason.len())).rev().find(|at| reason.is_char_boundary(*at));
+fn cut_reason(reason: &str) -> String {
+    let end =
+        (0..=REASON_BYTES_MAX.min(reason.len())).rev().find(|at| reason.is_char_boundary(*at));
     reason[..end.unwrap_or(0)].to_owned()
 }

@@ -18,7 +18,7 @@ use http::{HeaderMap, header};
 use serde::Deserialize;
 
 use crate::{
-    connection::{Connection, Departure},
+    connection::{Connection, DisconnectReason},
     frame::{close, connection::shutting_down},
     http_api::{Caller, fault_response},
     inbound::{self, Cursor},
@@ -26,7 +26,7 @@ use crate::{
     outbox::{CloseMode, CloseReason, EncodedFrame},
     problem::Problem,
     server::Server,
-    socket::ABNORMAL,
+    socket::ABNORMAL_CLOSURE,
 };
 
 /// Start position of the events.
@@ -71,7 +71,7 @@ pub(crate) async fn events(
             return fault_response(&server, fault, &caller);
         }
     };
-    match begin(&server, &caller, &session, &from, &headers).await {
+    match start_stream(&server, &caller, &session, &from, &headers).await {
         Err(fault) => fault_response(&server, fault, &caller),
         Ok(connection) => {
             let next_heartbeat = server.world.clock.sleep(server.config.limits.heartbeat);
@@ -82,7 +82,7 @@ pub(crate) async fn events(
                 connection: StreamGuard(connection),
                 next_heartbeat,
                 first,
-                over: false,
+                is_over: false,
                 _running: running,
             };
             let body = Body::from_stream(stream::unfold(streaming, SseStream::next));
@@ -93,7 +93,7 @@ pub(crate) async fn events(
     }
 }
 
-async fn begin(
+async fn start_stream(
     server: &Arc<Server>,
     caller: &Caller,
     session: &str,
@@ -105,16 +105,16 @@ async fn begin(
             .with(Fact::Session, session.chars().take(80).collect::<String>())
     })?;
     let meta = server.session_meta.check(&*server.journal, session, &caller.identity).await?;
-    let cursor = cursor_of(session, from, headers)?;
+    let cursor = read_cursor(session, from, headers)?;
     let permit = server.admission.admit(&caller.identity.tenant)?;
     let lang = caller.accepted_lang.unwrap_or(meta.language);
     let connection = Connection::new(Arc::clone(server), caller.identity.clone(), lang, permit);
-    let _ = connection.greet().await;
+    let _ = connection.send_connected().await;
     connection.observe(meta, ObserveRequest::new(session, cursor, ObserveMode::Resume))?;
     Ok(connection)
 }
 
-fn cursor_of(
+fn read_cursor(
     session: SessionId,
     from: &EventsQuery,
     headers: &HeaderMap,
@@ -142,14 +142,16 @@ pub(crate) struct StreamGuard(pub(crate) Arc<Connection>);
 impl Drop for StreamGuard {
     fn drop(&mut self) {
         let connection = Arc::clone(&self.0);
-        let gone = CloseReason::new(ABNORMAL, "the event stream ended");
+        let gone = CloseReason::new(ABNORMAL_CLOSURE, "the event stream ended");
         let close_reason = match connection.server.stopping.is_cancelled() {
             true => CloseReason::new(close::RESTARTING, "restarting"),
             false => connection.outbox.close_reason().unwrap_or(gone),
         };
         connection.outbox.close(close_reason.clone(), CloseMode::Discard);
         let spawn = Arc::clone(&connection.server.world.spawn);
-        spawn.spawn(Box::pin(async move { connection.depart(&Departure::of(close_reason)).await }));
+        spawn.spawn(Box::pin(async move {
+            connection.end_observations(&DisconnectReason::of(close_reason)).await;
+        }));
     }
 }
 
@@ -157,7 +159,7 @@ struct SseStream {
     connection: StreamGuard,
     next_heartbeat: BoxFuture<'static, ()>,
     first: Option<Bytes>,
-    over: bool,
+    is_over: bool,
     _running: tokio_util::task::task_tracker::TaskTrackerToken,
 }
 
@@ -166,7 +168,7 @@ impl SseStream {
         if let Some(first) = self.first.take() {
             return Some((Ok(first), self));
         }
-        if self.over {
+        if self.is_over {
             return None;
         }
         let connection = Arc::clone(&self.connection.0);
@@ -175,20 +177,20 @@ impl SseStream {
         let chunk = tokio::select! {
             biased;
             () = server.stopping.cancelled() => {
-                self.over = true;
+                self.is_over = true;
                 let wait = server.config.limits.reconnect_delay;
                 let frame = shutting_down(server.now(), wait, connection.lang());
-                chunk(&[EncodedFrame::from(&frame)])
+                encode_events(&[EncodedFrame::from(&frame)])
             }
             () = &mut self.next_heartbeat => {
                 self.next_heartbeat = server.world.clock.sleep(server.config.limits.heartbeat);
-                chunk(&[EncodedFrame::from(&connection.heartbeat())])
+                encode_events(&[EncodedFrame::from(&connection.heartbeat())])
             }
             frames = connection.outbox.next() => {
                 // A client that was too slow reconnects automatically with its last event id.
                 let Ok(frames) = frames else { return None };
-                connection.sent(&frames);
-                chunk(&frames)
+                connection.mark_sent(&frames);
+                encode_events(&frames)
             }
         };
         Some((Ok(chunk), self))
@@ -196,7 +198,7 @@ impl SseStream {
 }
 
 /// Encodes frames as events. Frames without a position get no id, so they do not move the cursor.
-fn chunk(frames: &[EncodedFrame]) -> Bytes {
+fn encode_events(frames: &[EncodedFrame]) -> Bytes {
     let mut text = String::with_capacity(frames.iter().map(|frame| frame.text.len() + 96).sum());
     for frame in frames {
         if let Some((session, epoch, seq)) = frame.at {

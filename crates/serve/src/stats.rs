@@ -1,7 +1,7 @@
 //! Fault statistics: a fold over the journal's records. They survive a restart and need no storage.
 //!
-//! Nothing is counted while sessions run. A query finds the sessions that changed since the previous one and counts
-//! their new records.
+//! Sessions are not slowed down by counting: a query finds the sessions that changed since the previous query and
+//! counts their new records.
 
 mod fault_selector;
 mod fold;
@@ -30,15 +30,15 @@ use crate::alerts::FaultNotice;
 
 use self::{
     fold::SessionCounters,
-    ledger::{KEPT, StatsLedger, before},
+    ledger::{StatsLedger, WINDOW_MAX, time_before},
 };
 
 /// Upper bound of records counted per query. Beyond it, the report is marked incomplete.
-const RECORDS: usize = 200_000;
+const RECORDS_MAX: usize = 200_000;
 /// Upper bound of sessions whose progress is stored, so that no record is counted twice.
 const SESSIONS: usize = 100_000;
 /// Sessions listed per page.
-const LISTED: usize = 256;
+const SESSIONS_PER_PAGE: usize = 256;
 /// Records read per page.
 const PAGE: PageLimits = PageLimits { records: 1024, bytes: 1 << 20 };
 /// A record may become visible this long after its timestamp, because processes have different clocks.
@@ -91,7 +91,7 @@ impl Stats {
     ) -> Result<Vec<(Timestamp, SessionId)>, Fault> {
         self.catch_up(journal, now).await?;
         let open = self.session_counters.values().flat_map(SessionCounters::open_faults);
-        let minutes = self.ledger.since(before(now, KEPT));
+        let minutes = self.ledger.minutes_since(time_before(now, WINDOW_MAX));
         let closed = minutes.flat_map(|minute| &minute.faults);
         Ok(selector.sessions(closed.chain(open), from, until))
     }
@@ -114,7 +114,7 @@ impl Stats {
         let sessions: Vec<SessionId> = in_doubt.map(SessionCounters::session).collect();
         let mut found = Vec::new();
         for session in sessions {
-            // A deleted session is not listed any more, and its doubts are nobody's concern.
+            // The doubts of a deleted session are left out.
             if journal.info(session).await?.is_none() {
                 self.session_counters.remove(&session);
             }
@@ -125,18 +125,19 @@ impl Stats {
         Ok(found)
     }
 
-    /// Counts new records, up to `RECORDS`. Returns true if all were counted.
+    /// Counts new records, up to `RECORDS_MAX`. Returns true if all were counted.
     pub(crate) async fn catch_up(
         &mut self,
         journal: &dyn Reader,
         now: Timestamp,
     ) -> Result<bool, Fault> {
-        let oldest = before(now, KEPT);
-        let since = self.seen.map_or(oldest, |seen| before(seen, OVERLAP).max(oldest));
-        let mut budget = RECORDS;
+        let oldest = time_before(now, WINDOW_MAX);
+        let since = self.seen.map_or(oldest, |seen| time_before(seen, OVERLAP).max(oldest));
+        let mut budget = RECORDS_MAX;
         let mut after = None;
         loop {
-            let filter = Filter { since: Some(since), after, limit: LISTED, ..Filter::default() };
+            let filter =
+                Filter { since: Some(since), after, limit: SESSIONS_PER_PAGE, ..Filter::default() };
             let page = journal.sessions(filter).await?;
             for summary in &page {
                 if !self.count(journal, summary, &mut budget).await? {
@@ -144,7 +145,7 @@ impl Stats {
                     return Ok(false);
                 }
             }
-            match page.last().filter(|_| page.len() == LISTED) {
+            match page.last().filter(|_| page.len() == SESSIONS_PER_PAGE) {
                 Some(last) => after = Some((last.updated_at, last.session)),
                 None => break,
             }
@@ -211,7 +212,7 @@ async fn read(
     }
     counters.epoch = Some(page.epoch);
     for stored in &page.records {
-        if fold::counts(&stored.body) {
+        if fold::is_counted(&stored.body) {
             counters.take(&stored.record()?, ledger);
         }
         (counters.after, counters.changed) = (stored.seq, stored.at);

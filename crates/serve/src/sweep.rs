@@ -20,9 +20,9 @@ use crate::{
 };
 
 /// Interval between checks for unobserved turns.
-const ROUND: Duration = Duration::from_secs(60);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 /// How long after the last observer left here another server may take to report that the client has moved to it.
-const MOVING: Duration = Duration::from_secs(3);
+const MOVE_GRACE: Duration = Duration::from_secs(3);
 /// Sessions listed per page.
 const PAGE: usize = 256;
 
@@ -48,7 +48,7 @@ impl Server {
         }
     }
 
-    /// Whether clients of this server, or of another one as far as it has reported them, observe the session.
+    /// Whether clients of this server observe the session, or clients that another server has reported.
     fn is_observed(&self, session: SessionId) -> bool {
         let node = self.config.node.as_ref();
         self.hubs.observers(session) > 0
@@ -100,19 +100,19 @@ impl Server {
         let server = Arc::clone(self);
         self.world.spawn.spawn(Box::pin(async move {
             if server.config.node.as_ref().is_some_and(|node| node.nodes().len() > 1) {
-                server.world.clock.sleep(MOVING).await;
+                server.world.clock.sleep(MOVE_GRACE).await;
                 if server.is_observed(session) {
                     return;
                 }
             }
             if server.is_writer(session).await {
                 server.unobserved().remove(&session);
-                server.cancel(session, "the last observer disconnected").await;
+                server.cancel_turn(session, "the last observer disconnected").await;
             }
         }));
     }
 
-    /// Follows which sessions of this server clients of other servers observe.
+    /// Reacts when clients of other servers start or stop to observe sessions of this server.
     async fn follow_other_observers(self: Arc<Self>) {
         let Some(node) = &self.config.node else { return };
         let mut observed = node.observed_elsewhere();
@@ -125,7 +125,7 @@ impl Server {
                 self.engine.set_observed(*session, true);
             }
             for session in before.difference(&now) {
-                self.left_elsewhere(*session).await;
+                self.handle_remote_departure(*session).await;
             }
             before = now;
             tokio::select! {
@@ -136,7 +136,7 @@ impl Server {
         }
     }
 
-    async fn left_elsewhere(self: &Arc<Self>, session: SessionId) {
+    async fn handle_remote_departure(self: &Arc<Self>, session: SessionId) {
         {
             let mut unobserved = self.unobserved();
             if self.hubs.observers(session) > 0 {
@@ -151,7 +151,7 @@ impl Server {
         }
     }
 
-    async fn cancel(&self, session: SessionId, reason: &str) {
+    async fn cancel_turn(&self, session: SessionId, reason: &str) {
         let body = CommandBody::Cancel { reason: Some(reason.to_owned()) };
         let by = "serve".to_owned();
         let (trace, parent) = (self.world.trace(), SpanId::NONE);
@@ -162,7 +162,7 @@ impl Server {
     }
 
     /// Cancels turns that had no observer for longer than `Limits::unobserved_timeout`. A turn that waits for its service is
-    /// left to its patience; the time counts anew from then.
+    /// left to its patience; the timeout then starts again.
     async fn cancel_unobserved(&self) {
         let (now, limit) = (self.now(), self.config.limits.unobserved_timeout);
         let due: Vec<SessionId> = {
@@ -177,7 +177,7 @@ impl Server {
         };
         for session in due {
             if !self.is_observed(session) && self.is_writer(session).await {
-                self.cancel(session, "the run had no observer for too long").await;
+                self.cancel_turn(session, "the run had no observer for too long").await;
             }
         }
     }
@@ -244,7 +244,7 @@ impl Server {
     }
 
     /// Applies the retention limits.
-    async fn retain(&self) {
+    async fn apply_retention(&self) {
         let limits = &self.config.limits;
         let some = |number: u64| Some(number).filter(|number| *number > 0);
         let retention = Retention {
@@ -282,12 +282,15 @@ pub(crate) async fn run(server: Arc<Server>) {
         let round = server.config.limits.retention_interval;
         if retained.is_none_or(|last| now.since(last) >= round) {
             retained = Some(now);
-            server.retain().await;
+            server.apply_retention().await;
         }
         server.cancel_unobserved().await;
         server.config.metrics.upkeep();
         let limits = &server.config.limits;
-        let wait = ROUND.min(limits.unobserved_timeout).min(round).max(Duration::from_millis(100));
+        let wait = SWEEP_INTERVAL
+            .min(limits.unobserved_timeout)
+            .min(round)
+            .max(Duration::from_millis(100));
         tokio::select! {
             biased;
             () = server.stopping.cancelled() => return,

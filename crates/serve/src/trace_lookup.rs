@@ -16,14 +16,14 @@ use budao_core::{
 use budao_scrub::Scrubber;
 use tokio::sync::Mutex;
 
-/// What stands for the trace's id in the address of a viewer.
+/// The placeholder for the trace's id in the address of a viewer.
 const PLACEHOLDER: &str = "{trace}";
 /// Upper bound of the bytes read for one search, counted from the end of the newest file.
-const BYTES: u64 = 64 << 20;
+const SEARCH_BYTES_MAX: u64 = 64 << 20;
 /// Upper bound of the lines of one answer, the newest.
-const LINES: usize = 200;
+const LINES_MAX: usize = 200;
 /// Upper bound of a line in bytes; a longer one is cut.
-const LINE_BYTES: usize = 4_096;
+const LINE_BYTES_MAX: usize = 4_096;
 
 /// The address of a trace in a trace viewer: `https://tempo.example/trace/{trace}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl TraceViewer {
     /// Takes an address with `{trace}` in place of the trace's id.
     ///
     /// # Errors
-    /// `configuration_wrong` if it is no web address or does not contain `{trace}`.
+    /// `configuration_wrong` if the text is not a web address or does not contain `{trace}`.
     pub fn new(template: &str) -> Result<Self, Fault> {
         let is_web = ["http://", "https://"].iter().any(|scheme| template.starts_with(scheme));
         let is_plain = !template.contains(|letter: char| letter.is_control() || letter == ' ');
@@ -59,7 +59,7 @@ pub struct LogFiles {
     directory: PathBuf,
     name: String,
     /// One search at a time: each may read much.
-    turn: Arc<Mutex<()>>,
+    search_lock: Arc<Mutex<()>>,
 }
 
 /// The lines of a trace.
@@ -78,17 +78,22 @@ impl LogFiles {
         let name = path.file_name()?.to_str()?.to_owned();
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or_else(|| Path::new(".")).to_owned();
-        Some(Self { directory, name, turn: Arc::default() })
+        Some(Self { directory, name, search_lock: Arc::default() })
     }
 
     /// Searches the newest part of the files for the lines that name a trace. Secrets are removed from them.
     ///
     /// # Errors
     /// If the directory or a file cannot be read.
-    pub(crate) async fn lines(&self, trace: Trace, scrubber: &Scrubber) -> io::Result<TraceLines> {
-        let _turn = self.turn.lock().await;
+    pub(crate) async fn find_lines(
+        &self,
+        trace: Trace,
+        scrubber: &Scrubber,
+    ) -> io::Result<TraceLines> {
+        let _turn = self.search_lock.lock().await;
         let files = self.clone();
-        let search = tokio::task::spawn_blocking(move || files.search(&trace.to_string(), BYTES));
+        let search =
+            tokio::task::spawn_blocking(move || files.search(&trace.to_string(), SEARCH_BYTES_MAX));
         let mut found = search.await.map_err(io::Error::other)??;
         found.lines.iter_mut().for_each(|line| scrubber.clean_text(line));
         Ok(found)
@@ -97,7 +102,7 @@ impl LogFiles {
     fn search(&self, wanted: &str, mut budget: u64) -> io::Result<TraceLines> {
         let mut found = TraceLines::default();
         for path in self.newest_first()? {
-            if budget == 0 || found.lines.len() >= LINES {
+            if budget == 0 || found.lines.len() >= LINES_MAX {
                 found.is_cut = true;
                 break;
             }
@@ -107,12 +112,13 @@ impl LogFiles {
             found.is_cut |= skipped > 0;
             budget -= length - skipped;
             file.seek(SeekFrom::Start(skipped))?;
-            let (mut lines, is_cut) = lines_with(wanted, BufReader::with_capacity(1 << 16, file))?;
+            let (mut lines, is_cut) =
+                find_lines_with(wanted, BufReader::with_capacity(1 << 16, file))?;
             found.is_cut |= is_cut;
             lines.append(&mut found.lines);
             found.lines = lines;
         }
-        let surplus = found.lines.len().saturating_sub(LINES);
+        let surplus = found.lines.len().saturating_sub(LINES_MAX);
         found.is_cut |= surplus > 0;
         found.lines.drain(..surplus);
         Ok(found)
@@ -139,7 +145,7 @@ impl LogFiles {
 }
 
 /// The newest lines that contain a text, each cut to its bound, and whether older ones were left out.
-fn lines_with(wanted: &str, mut reader: impl io::BufRead) -> io::Result<(Vec<String>, bool)> {
+fn find_lines_with(wanted: &str, mut reader: impl io::BufRead) -> io::Result<(Vec<String>, bool)> {
     let (mut lines, mut line, mut is_cut) = (Vec::new(), Vec::new(), false);
     loop {
         line.clear();
@@ -149,10 +155,10 @@ fn lines_with(wanted: &str, mut reader: impl io::BufRead) -> io::Result<(Vec<Str
         let text = String::from_utf8_lossy(&line);
         if text.contains(wanted) {
             let text = text.trim_end();
-            lines.push(text[..text.floor_char_boundary(LINE_BYTES)].to_owned());
+            lines.push(text[..text.floor_char_boundary(LINE_BYTES_MAX)].to_owned());
         }
-        if lines.len() >= 2 * LINES {
-            lines.drain(..LINES);
+        if lines.len() >= 2 * LINES_MAX {
+            lines.drain(..LINES_MAX);
             is_cut = true;
         }
     }
@@ -190,7 +196,7 @@ mod tests {
         write("budao.log.2026-11-18", format!("{{\"trace\":\"{WANTED}\"}}\n"));
         write("budao.log.gz", format!("packed {WANTED}\n"));
         write("other.log", format!("foreign {WANTED}\n"));
-        let found = files(directory.path()).search(WANTED, BYTES).unwrap();
+        let found = files(directory.path()).search(WANTED, SEARCH_BYTES_MAX).unwrap();
         let wanted = [format!("one trace={WANTED}"), format!("{{\"trace\":\"{WANTED}\"}}")];
         assert_eq!((found.lines.as_slice(), found.is_cut), (wanted.as_slice(), false));
     }
@@ -199,11 +205,11 @@ mod tests {
     fn the_newest_lines_stay_and_it_is_said_that_older_ones_are_missing() {
         let directory = tempfile::tempdir().unwrap();
         let text: String =
-            (0..3 * LINES).map(|number| format!("line {number} {WANTED}\n")).collect();
+            (0..3 * LINES_MAX).map(|number| format!("line {number} {WANTED}\n")).collect();
         fs::write(directory.path().join("budao.log"), &text).unwrap();
-        let found = files(directory.path()).search(WANTED, BYTES).unwrap();
-        assert_eq!((found.lines.len(), found.is_cut), (LINES, true));
-        assert_eq!(found.lines.last().unwrap(), &format!("line {} {WANTED}", 3 * LINES - 1));
+        let found = files(directory.path()).search(WANTED, SEARCH_BYTES_MAX).unwrap();
+        assert_eq!((found.lines.len(), found.is_cut), (LINES_MAX, true));
+        assert_eq!(found.lines.last().unwrap(), &format!("line {} {WANTED}", 3 * LINES_MAX - 1));
         // A part of the file is beyond the bound of one search.
         let part = files(directory.path()).search(WANTED, 1_000).unwrap();
         assert!(part.is_cut && part.lines.len() < 30, "{}", part.lines.len());
@@ -212,7 +218,10 @@ mod tests {
     #[test]
     fn a_log_that_cannot_be_read_is_an_error_and_an_absent_line_is_none() {
         let directory = tempfile::tempdir().unwrap();
-        assert_eq!(files(directory.path()).search(WANTED, BYTES).unwrap(), TraceLines::default());
-        files(&directory.path().join("absent")).search(WANTED, BYTES).unwrap_err();
+        assert_eq!(
+            files(directory.path()).search(WANTED, SEARCH_BYTES_MAX).unwrap(),
+            TraceLines::default()
+        );
+        files(&directory.path().join("absent")).search(WANTED, SEARCH_BYTES_MAX).unwrap_err();
     }
 }

@@ -61,7 +61,7 @@ impl CallView<'_> {
             "fs_grep" | "Grep" => self.text("pattern").map(|pattern| format!("Search {pattern}")),
             "bash_run" | "Bash" => {
                 let command = self.text("cmd").or_else(|| self.text("command"));
-                command.map(|command| format!("`{}`", short(command)))
+                command.map(|command| format!("`{}`", title_line(command)))
             }
             "WebFetch" => self.text("url").map(|url| format!("Fetch {url}")),
             "WebSearch" => self.text("query").map(|query| format!("Search {query}")),
@@ -72,7 +72,7 @@ impl CallView<'_> {
         };
         match text {
             Some(command) if command.starts_with('`') => command,
-            Some(title) => short(&title),
+            Some(title) => title_line(&title),
             None => self.tool.to_owned(),
         }
     }
@@ -83,7 +83,7 @@ impl CallView<'_> {
         let edited = self.edits().into_iter().flatten().filter_map(|edit| edit["path"].as_str());
         let mut seen: Vec<PathBuf> = Vec::new();
         for path in own.chain(edited) {
-            let Some(path) = self.absolute(path) else { continue };
+            let Some(path) = self.make_absolute(path) else { continue };
             if !seen.contains(&path) {
                 seen.push(path);
             }
@@ -92,7 +92,7 @@ impl CallView<'_> {
         seen.into_iter().map(|path| ToolCallLocation::new(path).line(line)).collect()
     }
 
-    /// Content for the decision about the call: its diffs, or the plan that it submits.
+    /// The content of a question about the call: its diffs, or the plan that it submits.
     pub(super) fn content(&self) -> Vec<ToolCallContent> {
         match (self.tool, self.text("plan")) {
             ("ExitPlanMode", Some(plan)) => vec![truncate(plan, PLAN_BYTES).into()],
@@ -100,8 +100,8 @@ impl CallView<'_> {
         }
     }
 
-    /// May a decision about the call become a rule? Not for plans and questions, where each decision is for one case.
-    pub(super) fn takes_rules(&self) -> bool {
+    /// May the user turn the decision into a rule? Not for plans and questions, which differ from call to call.
+    pub(super) fn allows_rule(&self) -> bool {
         !matches!(self.tool, "plan" | "ExitPlanMode" | "AskUserQuestion")
     }
 
@@ -109,7 +109,8 @@ impl CallView<'_> {
     fn differences(&self) -> Vec<ToolCallContent> {
         let mut found = Vec::new();
         let mut add = |path: Option<&str>, old: Option<&str>, new: Option<&str>| {
-            let (Some(path), Some(new)) = (path.and_then(|path| self.absolute(path)), new) else {
+            let (Some(path), Some(new)) = (path.and_then(|path| self.make_absolute(path)), new)
+            else {
                 return;
             };
             if old.map_or(0, str::len) + new.len() <= DIFF_BYTES {
@@ -147,7 +148,7 @@ impl CallView<'_> {
     }
 
     /// Makes a path absolute, as editors require; a relative path is relative to the workspace.
-    fn absolute(&self, path: &str) -> Option<PathBuf> {
+    fn make_absolute(&self, path: &str) -> Option<PathBuf> {
         let path = Path::new(path);
         if path.is_absolute() {
             return Some(path.to_owned());
@@ -158,7 +159,7 @@ impl CallView<'_> {
 }
 
 /// The first line of a text, cut to the length of a title.
-fn short(text: &str) -> String {
+fn title_line(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let short: String = line.chars().take(TITLE_CHARS).collect();
     if short.len() == text.len() { short } else { format!("{short} …") }
@@ -174,7 +175,7 @@ pub(super) fn render_outcome(
         Outcome::Done(_) if has_differences => (ToolCallStatus::Completed, None),
         Outcome::Done(output) => {
             let text = readable_text(&output.data);
-            let content = if text.is_empty() { Vec::new() } else { vec![fenced(&text).into()] };
+            let content = if text.is_empty() { Vec::new() } else { vec![fence_code(&text).into()] };
             (ToolCallStatus::Completed, Some(content))
         }
         Outcome::Failed(failure) => {
@@ -187,7 +188,7 @@ pub(super) fn render_outcome(
                 failure.data.as_ref().map(readable_text).filter(|text| !text.is_empty())
             {
                 text.push_str("\n\n");
-                text.push_str(&fenced(&output));
+                text.push_str(&fence_code(&output));
             }
             (ToolCallStatus::Failed, Some(vec![text.into()]))
         }
@@ -226,7 +227,7 @@ pub(super) fn tail(text: &mut String, max_bytes: usize) {
 }
 
 /// Puts text into a code fence, so that an editor does not read it as Markdown.
-pub(super) fn fenced(text: &str) -> String {
+pub(super) fn fence_code(text: &str) -> String {
     let longest = text.split(|character| character != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat((longest + 1).max(3));
     let end = if text.ends_with('\n') { "" } else { "\n" };

@@ -8,7 +8,7 @@ use budao_core::{
 };
 
 /// Converts a to-do list to a plan.
-pub(super) fn of_todos(todos: &[Todo]) -> Plan {
+pub(super) fn from_todos(todos: &[Todo]) -> Plan {
     let entry = |todo: &Todo| {
         let status = match todo.status {
             TodoStatus::Pending => PlanEntryStatus::Pending,

@@ -23,7 +23,7 @@ pub(super) struct TextDeduplicator {
 }
 
 impl TextDeduplicator {
-    /// Takes a delta and returns the change.
+    /// Adds a delta of the current attempt and returns the change to the shown text.
     pub(super) fn push(&mut self, text: &str) -> TextChange {
         let Some(repeat) = &mut self.repeat else {
             self.shown.push_str(text);

@@ -1,4 +1,4 @@
-//! Starts a session task: for a new session, or for one with a history.
+//! Starts a session task: opens a new session, or replays the history of an existing one.
 
 use std::{path::Path, sync::Arc};
 
@@ -37,7 +37,7 @@ pub(crate) struct SessionStart {
     pub(crate) reply: OpenResponder,
 }
 
-/// The request that waits for the start.
+/// The editor's request that is answered once the session is open.
 #[derive(Debug)]
 pub(crate) enum OpenResponder {
     New(Responder<NewSessionResponse>),
@@ -58,7 +58,7 @@ impl OpenResponder {
     }
 }
 
-/// The history that is read before the session is live.
+/// The replay of a history; the session is live once it has ended.
 pub(super) struct Replay {
     until: Seq,
     pub(super) is_quiet: bool,
@@ -70,7 +70,7 @@ impl SessionTask {
     pub(super) async fn begin(&mut self, begin: SessionStart) {
         let SessionStart { directories, servers, reply } = begin;
         if let (OpenResponder::New(_), Err(fault)) = (&reply, check_directories(&directories)) {
-            return self.start_failed(reply, faults::error(&fault, self.bridge.lang));
+            return self.refuse_start(reply, faults::to_error(&fault, self.bridge.lang));
         }
         let connection = self.outbox.connection().clone();
         let files = EditorFiles::new(connection, self.session, self.editor_capabilities);
@@ -80,7 +80,7 @@ impl SessionTask {
         match self.bridge.services.tool_servers(self.session, servers).await {
             Ok(failed) => self.failed_servers = failed,
             Err(fault) => {
-                return self.start_failed(reply, faults::error(&fault, self.bridge.lang));
+                return self.refuse_start(reply, faults::to_error(&fault, self.bridge.lang));
             }
         }
         let begun = match reply {
@@ -90,13 +90,13 @@ impl SessionTask {
         let until = match begun {
             Ok(until) => until,
             Err(fault) => {
-                return self.start_failed(reply, faults::error(&fault, self.bridge.lang));
+                return self.refuse_start(reply, faults::to_error(&fault, self.bridge.lang));
             }
         };
         let is_quiet = matches!(reply, OpenResponder::Resume(_));
         self.replay = Some(Replay { until, is_quiet, reply, directories });
         self.outbox.set_replaying(true);
-        self.finish_replay(self.seen).await;
+        self.finish_replay(self.last_seq).await;
     }
 
     async fn open(&mut self, directories: WorkingDirectories) -> Result<(), Fault> {
@@ -126,28 +126,28 @@ impl SessionTask {
             self.projector.add_own_message(prompt.command.clone());
         }
         self.questions.clear();
-        self.seen = info.first_available.saturating_sub(1);
-        self.follow(self.seen).await?;
+        self.last_seq = info.first_available.saturating_sub(1);
+        self.follow(self.last_seq).await?;
         Ok(info.head)
     }
 
-    /// Answers the request that waits for the history, because the history cannot be read to its end.
+    /// Ends a replay that cannot reach its end: answers the editor's request with the fault.
     pub(super) fn fail_replay(&mut self, fault: &Fault) {
         if let Some(replay) = self.replay.take() {
             self.outbox.set_replaying(false);
-            self.start_failed(replay.reply, faults::error(fault, self.bridge.lang));
+            self.refuse_start(replay.reply, faults::to_error(fault, self.bridge.lang));
         }
     }
 
     /// Handles the end of the records: the session was removed while it was followed.
-    pub(super) fn records_ended(&mut self) {
+    pub(super) fn handle_records_end(&mut self) {
         self.records = None;
         let fault = Fault::new(Kind::UnknownSession, Operation::TalkToEditor)
             .with(Fact::Session, self.session.to_string());
         self.fail_replay(&fault);
     }
 
-    fn start_failed(&mut self, reply: OpenResponder, error: Error) {
+    fn refuse_start(&mut self, reply: OpenResponder, error: Error) {
         match reply {
             OpenResponder::New(reply) => self.outbox.answer(reply, Err(error)),
             OpenResponder::Load(reply) => self.outbox.answer(reply, Err(error)),
@@ -155,13 +155,13 @@ impl SessionTask {
         }
     }
 
-    /// Ends the replay once `seen` reaches its last position; then the session is live.
-    pub(super) async fn finish_replay(&mut self, seen: Seq) {
-        let Some(replay) = self.replay.take_if(|replay| seen >= replay.until) else { return };
+    /// Ends the replay once `last_seq` reaches its last position; then the session is live.
+    pub(super) async fn finish_replay(&mut self, last_seq: Seq) {
+        let Some(replay) = self.replay.take_if(|replay| last_seq >= replay.until) else { return };
         self.is_open = true;
         self.outbox.set_replaying(false);
         self.projector.go_live();
-        let (modes, options) = self.choices();
+        let (modes, options) = self.modes_and_options();
         match replay.reply {
             OpenResponder::New(reply) => {
                 let response = NewSessionResponse::new(self.session.to_string())
@@ -178,13 +178,13 @@ impl SessionTask {
                 self.outbox.answer(reply, Ok(response));
             }
         }
-        self.offer_commands();
+        self.send_commands();
         for fault in std::mem::take(&mut self.failed_servers) {
             self.report_tool_server(&fault);
         }
         let moves = self.bridge.editor_options.workspace(replay.directories);
         if moves.apply_to(&self.projector.settings) != self.projector.settings {
-            self.change(moves, SettingsResponder::None);
+            self.queue_settings_change(moves, SettingsResponder::None);
         }
         if self.projector.turn.is_some() {
             self.commands.push(QueuedCommand::Resume);
@@ -193,10 +193,10 @@ impl SessionTask {
         for question in open {
             self.ask(&question);
         }
-        self.begin_next().await;
+        self.start_next_prompt().await;
     }
 
-    pub(super) fn choices(&self) -> (SessionModeState, Vec<SessionConfigOption>) {
+    pub(super) fn modes_and_options(&self) -> (SessionModeState, Vec<SessionConfigOption>) {
         let settings = &self.projector.settings;
         let lang = self.bridge.lang;
         (

@@ -34,7 +34,7 @@ pub(crate) enum EditorCommand {
 }
 
 impl EditorCommand {
-    /// Is the command for a session that is not open?
+    /// May the command be handled while the session is not open?
     pub(super) fn opens_or_deletes(&self) -> bool {
         matches!(self, Self::Begin(_) | Self::Leave(LeaveResponder::Delete(_)))
     }
@@ -77,7 +77,7 @@ impl Mailbox {
         self.receiver.recv().await
     }
 
-    /// Keeps a command for later. Beyond the bound it is dropped, which answers its request with an error.
+    /// Defers a command. Above the bound it is dropped, which answers its request with an error.
     pub(super) fn defer(&mut self, command: EditorCommand) {
         if self.deferred.len() < MAILBOX_CAPACITY {
             self.deferred.push_back(command);

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Upper bound of open questions.
-pub(super) const QUESTIONS: usize = 256;
+pub(super) const OPEN_QUESTIONS_MAX: usize = 256;
 
 /// An answer of the editor to a question.
 #[derive(Debug)]
@@ -35,11 +35,11 @@ pub(super) type EditorReply = (QuestionId, EditorAnswer);
 /// An open question. It is sent to the editor once the session is live.
 pub(super) struct Question {
     request: PermissionRequest,
-    /// Set if the model or a tool server asks the person something, and not for a permission.
-    inquiry: Option<InputRequest>,
+    /// The questions of the model or of a tool server; `None` for a permission.
+    input: Option<InputRequest>,
     /// The editor could not show the form.
     is_form_refused: bool,
-    handle: Option<RequestCancellationHandle>,
+    cancellation: Option<RequestCancellationHandle>,
 }
 
 /// A request for input, as opposed to a permission.
@@ -59,16 +59,16 @@ impl InputRequest {
     }
 
     /// The question as one form; `None` if no form can show it.
-    fn form(
+    fn form_request(
         &self,
         session: SessionId,
         request: &PermissionRequest,
         lang: Lang,
     ) -> Option<CreateElicitationRequest> {
         match self {
-            Self::Model(questions) => Some(questions.form(session, request, lang)),
+            Self::Model(questions) => Some(questions.form_request(session, request, lang)),
             Self::Server(question) if !question.is_form() => None,
-            Self::Server(question) => question.form(session, request, lang),
+            Self::Server(question) => question.form_request(session, request, lang),
         }
     }
 
@@ -88,11 +88,11 @@ impl InputRequest {
 }
 
 impl SessionTask {
-    /// Remembers a question, and asks it unless the history is being replayed or the turn is hidden.
+    /// Stores a question, and sends it to the editor unless a replay runs or the turn is hidden.
     pub(super) fn add_question(&mut self, request: PermissionRequest, is_hidden: bool) {
         let id = request.question.clone();
-        let inquiry = InputRequest::read(&request);
-        let question = Question { request, inquiry, is_form_refused: false, handle: None };
+        let input = InputRequest::read(&request);
+        let question = Question { request, input, is_form_refused: false, cancellation: None };
         self.questions.insert(id.clone(), question);
         if is_hidden {
             self.decide(
@@ -107,7 +107,7 @@ impl SessionTask {
     }
 
     pub(super) fn withdraw_question(&mut self, question: &QuestionId) {
-        if let Some(Question { handle: Some(handle), .. }) = self.questions.remove(question)
+        if let Some(Question { cancellation: Some(handle), .. }) = self.questions.remove(question)
             && let Err(error) = handle.cancel()
         {
             tracing::debug!(%error, "question dropped: editor disconnected");
@@ -119,17 +119,17 @@ impl SessionTask {
         let Some(open) = self.questions.get(question) else { return };
         let (session, lang) = (self.session, self.bridge.lang);
         let has_forms = self.editor_capabilities.forms && !open.is_form_refused;
-        let form = open.inquiry.as_ref().filter(|_| has_forms);
-        let form = form.and_then(|inquiry| inquiry.form(session, &open.request, lang));
-        let request = match (form, &open.inquiry) {
+        let form = open.input.as_ref().filter(|_| has_forms);
+        let form = form.and_then(|input| input.form_request(session, &open.request, lang));
+        let request = match (form, &open.input) {
             (Some(form), _) => return self.send_question(question, form, EditorAnswer::Form),
             (None, Some(InputRequest::Model(questions))) => {
-                questions.numbered(session, &open.request, lang)
+                questions.numbered_request(session, &open.request, lang)
             }
             (None, Some(InputRequest::Server(input))) => {
-                input.numbered(session, &open.request, lang)
+                input.numbered_request(session, &open.request, lang)
             }
-            (None, None) => permission::request(session, &open.request, lang),
+            (None, None) => permission::build_request(session, &open.request, lang),
         };
         self.send_question(question, request, EditorAnswer::Permission);
     }
@@ -153,7 +153,7 @@ impl SessionTask {
         let prepared = self.outbox.connection().prepare_request(request);
         let handle = prepared.cancellation_handle();
         if let Some(open) = self.questions.get_mut(question) {
-            open.handle = Some(handle);
+            open.cancellation = Some(handle);
         }
         let id = question.clone();
         let sent = prepared.on_receiving_result(async move |answer| {
@@ -167,9 +167,9 @@ impl SessionTask {
 
     pub(super) fn handle_answer(&mut self, question: &QuestionId, answer: &EditorAnswer) {
         let Some(open) = self.questions.get_mut(question) else { return };
-        open.handle = None;
-        let answered = match (&mut open.inquiry, answer) {
-            (Some(inquiry), answer) => match inquiry.read_answer(answer, self.bridge.lang) {
+        open.cancellation = None;
+        let answered = match (&mut open.input, answer) {
+            (Some(input), answer) => match input.read_answer(answer, self.bridge.lang) {
                 Ok(answered) => answered,
                 Err(()) => {
                     open.is_form_refused = true;
@@ -177,9 +177,9 @@ impl SessionTask {
                 }
             },
             (None, EditorAnswer::Permission(answer)) => {
-                let read = permission::read(answer, &open.request.tool);
+                let read = permission::read_answer(answer, &open.request.tool);
                 if let Some(rule) = read.rule {
-                    self.change(rule, SettingsResponder::None);
+                    self.queue_settings_change(rule, SettingsResponder::None);
                 }
                 return self.decide(question, read.decision, read.note, None);
             }

@@ -1,4 +1,4 @@
-//! What an engine reports about itself while the session runs: its models, the size of its context, and tool
+//! Handles an engine's reports about itself while the session runs: its models, the size of its context, and tool
 //! servers that failed.
 
 use agent_client_protocol::v1::schema::{
@@ -14,13 +14,13 @@ use super::SessionTask;
 use crate::editor_options::ModelChoice;
 
 impl SessionTask {
-    /// Takes what the record reports about the engine. The history is read, too, so that a loaded session begins
-    /// with the last report.
-    pub(super) fn engine_reported(&mut self, record: &Record) {
+    /// Applies an engine's report in a record. Also called during a replay, so that a loaded session begins with the
+    /// last report.
+    pub(super) fn handle_engine_report(&mut self, record: &Record) {
         match &record.event {
             Event::Annotated { topic, data } => match topic.rsplit('.').next() {
-                Some("models") => self.models_reported(data),
-                Some("context") => self.context_reported(data["tokens"].as_u64().unwrap_or(0)),
+                Some("models") => self.replace_models(data),
+                Some("context") => self.set_context_size(data["tokens"].as_u64().unwrap_or(0)),
                 _ => {}
             },
             Event::ModelAnswered { usage, .. } => {
@@ -34,7 +34,7 @@ impl SessionTask {
     }
 
     /// Replaces the offered models, unless the user has chosen a list.
-    fn models_reported(&mut self, data: &Value) {
+    fn replace_models(&mut self, data: &Value) {
         let models: Vec<ModelChoice> =
             data["models"].as_array().into_iter().flatten().filter_map(ModelChoice::read).collect();
         if !self.editor_options.models_from_engine || models.is_empty() {
@@ -44,13 +44,13 @@ impl SessionTask {
         options.models = models;
         self.set_editor_options(options);
         if self.is_open {
-            let (_, options) = self.choices();
+            let (_, options) = self.modes_and_options();
             let update = ConfigOptionUpdate::new(options);
             self.outbox.send(SessionUpdate::ConfigOptionUpdate(update));
         }
     }
 
-    fn context_reported(&mut self, tokens: u64) {
+    fn set_context_size(&mut self, tokens: u64) {
         if tokens == 0 || tokens == self.editor_options.context_tokens {
             return;
         }
@@ -69,8 +69,8 @@ impl SessionTask {
         self.outbox.send(if self.editor_capabilities.notices {
             SessionUpdate::Notice(Notice::new(NoticeSeverity::Warning, title))
         } else {
-            self.notes += 1;
-            let id = MessageId::new(format!("server.{}", self.notes));
+            self.remark_count += 1;
+            let id = MessageId::new(format!("server.{}", self.remark_count));
             let chunk = ContentChunk::new(format!("{title}\n").into()).message_id(id);
             SessionUpdate::AgentThoughtChunk(chunk)
         });

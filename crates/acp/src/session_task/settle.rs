@@ -1,4 +1,4 @@
-//! Answers prompts, and ends the session's task.
+//! Answers prompts at the end of their turns, and ends the session's task.
 
 use agent_client_protocol::v1::schema::{
     CloseSessionResponse, ContentChunk, DeleteSessionResponse, MessageId, SessionUpdate,
@@ -16,7 +16,7 @@ use crate::{
 
 impl SessionTask {
     /// Handles the start of a turn. If it answers the active prompt, an earlier cancel of that prompt applies to it.
-    pub(super) fn turn_started(&mut self, message: &CommandId, turn: TurnNumber) {
+    pub(super) fn handle_turn_start(&mut self, message: &CommandId, turn: TurnNumber) {
         let Some(prompt) = &mut self.prompts.active else { return };
         if prompt.command == *message {
             prompt.turn = Some(turn);
@@ -27,7 +27,7 @@ impl SessionTask {
     }
 
     /// Handles the end of a turn; if it answers the active prompt, the prompt is answered.
-    pub(super) async fn turn_ended(&mut self, record: &Record) {
+    pub(super) async fn handle_turn_end(&mut self, record: &Record) {
         self.hidden_turns.retain(|hidden| hidden.turn != Some(record.turn));
         let is_its = |prompt: &Prompt| prompt.turn == Some(record.turn);
         let Some(prompt) = self.prompts.active.take_if(|prompt| is_its(prompt)) else { return };
@@ -43,7 +43,11 @@ impl SessionTask {
     }
 
     /// Handles the engine's answer to a message. A message whose prompt has already been answered is withdrawn.
-    pub(super) async fn message_submitted(&mut self, message: CommandId, refused: Option<&Fault>) {
+    pub(super) async fn handle_message_result(
+        &mut self,
+        message: CommandId,
+        refused: Option<&Fault>,
+    ) {
         let is_active =
             self.prompts.active.as_ref().is_some_and(|prompt| prompt.command == message);
         match refused {
@@ -80,7 +84,7 @@ impl SessionTask {
     }
 
     /// Answers the prompt of a cancelled turn that does not end; the rest of the turn is hidden.
-    pub(super) async fn cancel_timed_out(&mut self) {
+    pub(super) async fn handle_cancel_timeout(&mut self) {
         self.cancel_timer = None;
         let Some(prompt) = self.prompts.active.take() else { return };
         tracing::warn!(
@@ -122,9 +126,9 @@ impl SessionTask {
         self.cancel_timer = None;
         self.respond(prompt, ended);
         if self.leave_responder.is_some() {
-            return self.leave_if_done().await;
+            return self.finish_leaving().await;
         }
-        self.begin_next().await;
+        self.start_next_prompt().await;
     }
 
     /// Answers a prompt whose turn has ended. Prompts that never became a turn are refused where they are taken.
@@ -160,7 +164,7 @@ impl SessionTask {
     pub(super) async fn leave(&mut self, leave: LeaveResponder) {
         if !self.is_open {
             self.leave_responder = Some(leave);
-            return self.leave_if_done().await;
+            return self.finish_leaving().await;
         }
         for prompt in std::mem::take(&mut self.prompts.waiting) {
             self.answer_cancelled(prompt);
@@ -183,8 +187,8 @@ impl SessionTask {
         }
     }
 
-    /// Leaves the session once no prompt and no queued is left. The task then handles the commands that waited.
-    pub(super) async fn leave_if_done(&mut self) {
+    /// Leaves the session once no prompt and no queued command is left. The task then handles the deferred commands.
+    pub(super) async fn finish_leaving(&mut self) {
         if self.prompts.active.is_some() || !self.commands.is_idle() {
             return;
         }
@@ -199,7 +203,7 @@ impl SessionTask {
                 let deleted = self.bridge.engine.delete(self.session).await;
                 let answer = deleted
                     .map(|_| DeleteSessionResponse::new())
-                    .map_err(|fault| faults::error(&fault, self.bridge.lang));
+                    .map_err(|fault| faults::to_error(&fault, self.bridge.lang));
                 self.outbox.answer(reply, answer);
             }
         }
@@ -208,21 +212,21 @@ impl SessionTask {
     /// Returns to the state before the session was opened.
     fn forget_session(&mut self) {
         self.is_open = false;
-        (self.records, self.accepted, self.cancel_timer) = (None, None, None);
+        (self.records, self.pending_settings, self.cancel_timer) = (None, None, None);
         self.questions.clear();
         self.hidden_turns.clear();
     }
 
-    /// Cleans up when the editor has left: open questions are denied, because no answer can come.
+    /// Cleans up after the editor disconnected: denies the open questions, because no answer can arrive.
     pub(super) async fn shut_down(mut self) {
-        self.commands.forget_waiting();
+        self.commands.drop_waiting();
         let questions: Vec<_> = self.questions.keys().cloned().collect();
         for question in questions {
             self.decide(&question, Decision::Deny, Some("the editor is gone"), None);
         }
         self.start_command();
         while !self.commands.is_idle() {
-            let _ = self.commands.done().await;
+            let _ = self.commands.wait_for_answer().await;
             self.start_command();
         }
     }

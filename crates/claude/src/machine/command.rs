@@ -210,7 +210,7 @@ impl Stepper<'_> {
             return Err(not_open(&question, "the answer is for other arguments"));
         }
         if open_question.expires_at <= self.env.now {
-            self.woke();
+            self.handle_timers();
             return Err(not_open(&question, "it has expired"));
         }
         let open_question = self.m.questions.remove(&question).expect("it was just looked at");

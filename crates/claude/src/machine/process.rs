@@ -140,7 +140,7 @@ impl Stepper<'_> {
     }
 
     /// Resumes the session under a new writer. The previous writer's CLI and its unfinished work are lost.
-    pub(super) fn resumed(&mut self) {
+    pub(super) fn resume_turn(&mut self) {
         if self.m.session.turn.is_none() {
             return self.start_next();
         }
@@ -180,14 +180,14 @@ impl Stepper<'_> {
     /// start looks for those.
     pub(super) fn park(&mut self, fault: Fault) {
         self.m.is_parked = true;
-        self.halted(fault);
+        self.abort_turn(fault);
         if let Some(next) = self.m.session.queue.front() {
             let message = next.command.clone();
             self.emit(Event::TurnStarted { message });
         }
     }
 
-    pub(super) fn halted(&mut self, fault: Fault) {
+    pub(super) fn abort_turn(&mut self, fault: Fault) {
         self.kill();
         self.lost(fault);
     }
@@ -206,7 +206,7 @@ impl Stepper<'_> {
     }
 
     /// Handles expired times: timers, questions, calls, cancellation and silence.
-    pub(super) fn woke(&mut self) {
+    pub(super) fn handle_timers(&mut self) {
         self.fire_timers();
         self.expire_questions();
         self.count_call_as_running();

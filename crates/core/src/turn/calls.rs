@@ -67,7 +67,7 @@ impl CallStart {
     }
 }
 
-/// The calls that a crash interrupted, by what follows.
+/// The calls that a crash interrupted, grouped by the next action.
 #[derive(Default)]
 pub(super) struct InterruptedCalls {
     /// Attempts of calls that run again.
@@ -166,7 +166,7 @@ pub(super) fn with_remark(mut outcome: Outcome, remark: Option<String>) -> Outco
 
 impl Stepper<'_> {
     /// Starts, asks about or settles each checked call.
-    pub(super) fn checked(&mut self, verdicts: Vec<(CallId, CallVerdict)>) {
+    pub(super) fn apply_verdicts(&mut self, verdicts: Vec<(CallId, CallVerdict)>) {
         for (id, verdict) in verdicts {
             let Some(call) = self.turn().call(&id) else { continue };
             if !matches!(call.state, CallState::Requested { .. }) || self.turn().cancelling {
@@ -302,7 +302,7 @@ impl Stepper<'_> {
     }
 
     /// Handles the end of an attempt: records the outcome or schedules a retry.
-    pub(super) fn call_ended(
+    pub(super) fn handle_call_end(
         &mut self,
         turn: TurnNumber,
         id: CallId,
@@ -324,7 +324,7 @@ impl Stepper<'_> {
                 _ => None,
             });
         let Some((idempotent, failing, remark)) = running else {
-            return self.late(Operation::ToolCall, turn, Some(id));
+            return self.drop_late_report(Operation::ToolCall, turn, Some(id));
         };
         if self.was_claimed_meanwhile(&id, &outcome) || self.asks_worker(&id, &outcome) {
             return;

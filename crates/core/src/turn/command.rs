@@ -24,14 +24,14 @@ impl Stepper<'_> {
             CommandBody::Message { content } => self.message(id.clone(), content, trace),
             CommandBody::Decide { question, decision, note, arguments, digest } => {
                 let decided = DecisionArgs { question, decision, by, note, arguments, digest };
-                self.not_too_deep(decided.arguments.as_ref()).and_then(|()| self.decide(decided))
+                self.check_nesting(decided.arguments.as_ref()).and_then(|()| self.decide(decided))
             }
             CommandBody::SettleDoubt { call, settlement, note } => {
                 let result = match &settlement {
                     Settlement::Happened { result } => Some(result),
                     Settlement::DidNotHappen | Settlement::LeftToModel => None,
                 };
-                self.not_too_deep(result)
+                self.check_nesting(result)
                     .and_then(|()| self.settle_doubt(call, settlement, note, by))
             }
             CommandBody::Cancel { reason } => {
@@ -68,9 +68,9 @@ impl Stepper<'_> {
             CommandBody::ReportCall { call, attempt, worker, report } => {
                 self.report_call(call, attempt, worker, *report)
             }
-            CommandBody::Annotate { topic, data } => {
-                self.not_too_deep(Some(&data)).map(|()| self.emit(Event::Annotated { topic, data }))
-            }
+            CommandBody::Annotate { topic, data } => self
+                .check_nesting(Some(&data))
+                .map(|()| self.emit(Event::Annotated { topic, data })),
             CommandBody::ObserverLost(lost) => {
                 self.emit(Event::ObserverLost(lost));
                 Ok(())
@@ -143,7 +143,7 @@ impl Stepper<'_> {
     ///
     /// # Errors
     /// It has more levels than the limit.
-    pub fn not_too_deep(&self, value: Option<&serde_json::Value>) -> Result<(), Fault> {
+    pub fn check_nesting(&self, value: Option<&serde_json::Value>) -> Result<(), Fault> {
         let limit = self.env.limits.json_depth;
         match value {
             Some(value) if nesting::is_deeper(value, limit) => {
@@ -244,7 +244,7 @@ impl Stepper<'_> {
     ) -> Result<(), Fault> {
         check_digest(&decided.question, decided.digest.as_deref(), digest)?;
         if expires_at <= self.env.now {
-            self.woke();
+            self.handle_timers();
             return Err(question_expired(&decided.question));
         }
         Ok(())

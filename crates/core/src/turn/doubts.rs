@@ -1,4 +1,4 @@
-//! Rules for calls whose outcome is unknown: what the tool finds out, and what a person says.
+//! Rules for calls whose outcome is unknown: reconciliation by the tool, and settlement by a person.
 
 use super::{
     CallId, CallState, Event, Fact, Fault, Kind, Operation, Outcome, Stepper, TurnNumber, calls,
@@ -16,30 +16,30 @@ use crate::{
 const SETTLEMENT_MAX: usize = 16 * 1024;
 
 impl Stepper<'_> {
-    /// Takes what a tool found out about an interrupted call. Only a tool that cannot tell leaves the outcome unknown.
-    pub(super) fn call_reconciled(
+    /// Applies a tool's finding about an interrupted call. The outcome stays unknown only if the tool cannot tell.
+    pub(super) fn apply_reconciliation(
         &mut self,
         turn: TurnNumber,
         id: CallId,
         attempt: u32,
         answer: ReconcileResult,
     ) {
-        let Some(call) = self.asked_call(turn, &id, attempt) else {
-            return self.late(Operation::ReconcileCall, turn, Some(id));
+        let Some(call) = self.reconciling_call(turn, &id, attempt) else {
+            return self.drop_late_report(Operation::ReconcileCall, turn, Some(id));
         };
         match answer {
             ReconcileResult::Failed(fault) => self.reconcile_failed(&call, attempt, fault),
-            ReconcileResult::CannotTell => self.doubt(&call),
+            ReconcileResult::CannotTell => self.leave_in_doubt(&call),
             ReconcileResult::DidNotHappen => {
-                self.reconciled(&call, attempt, ReconcileVerdict::DidNotHappen);
+                self.record_reconciliation(&call, attempt, ReconcileVerdict::DidNotHappen);
                 self.run_again(&call);
             }
             ReconcileResult::StillRuns => {
-                self.reconciled(&call, attempt, ReconcileVerdict::StillRuns);
+                self.record_reconciliation(&call, attempt, ReconcileVerdict::StillRuns);
                 self.wait_on(&call);
             }
             ReconcileResult::Happened(output) => {
-                self.reconciled(&call, attempt, ReconcileVerdict::Happened);
+                self.record_reconciliation(&call, attempt, ReconcileVerdict::Happened);
                 self.end_reconciled(&call, output);
             }
         }
@@ -47,7 +47,7 @@ impl Stepper<'_> {
     }
 
     /// The call whose tool is being asked, if this is the current attempt to find out.
-    fn asked_call(&self, turn: TurnNumber, id: &CallId, attempt: u32) -> Option<Call> {
+    fn reconciling_call(&self, turn: TurnNumber, id: &CallId, attempt: u32) -> Option<Call> {
         let current = self.session.turn.as_ref().filter(|current| current.number == turn)?;
         let call = current.call(id)?;
         let is_asked = matches!(
@@ -57,8 +57,8 @@ impl Stepper<'_> {
         is_asked.then(|| call.clone())
     }
 
-    /// Records what the tool found out, and that this recovered if earlier attempts failed.
-    fn reconciled(&mut self, call: &Call, attempt: u32, verdict: ReconcileVerdict) {
+    /// Records the tool's finding, and a recovery if earlier attempts failed.
+    fn record_reconciliation(&mut self, call: &Call, attempt: u32, verdict: ReconcileVerdict) {
         let trouble = match &call.state {
             CallState::Reconciling { trouble, .. } => trouble.clone(),
             _ => None,
@@ -118,7 +118,7 @@ impl Stepper<'_> {
         let retry::RetryDecision::Retry(wait) = policy.after(fault.clone(), attempt, env.jitter)
         else {
             self.emit(Event::FaultRaised { fault, scope });
-            return self.doubt(call);
+            return self.leave_in_doubt(call);
         };
         let told = fault.attempt(attempt, policy.tries).retry_after(wait);
         self.emit(Event::FaultRaised { fault: told, scope: scope.clone() });
@@ -134,7 +134,7 @@ impl Stepper<'_> {
         });
     }
 
-    fn doubt(&mut self, call: &Call) {
+    fn leave_in_doubt(&mut self, call: &Call) {
         let (id, tool) = (call.id.clone(), call.tool.clone());
         let verdict = ReconcileVerdict::CannotTell;
         self.emit(Event::ReconcileEnded { call: id.clone(), tool, verdict });
@@ -151,7 +151,7 @@ impl Stepper<'_> {
         by: String,
     ) -> Result<(), Fault> {
         let Some(doubt) = self.session.doubts.about(&call) else {
-            return Err(self.not_in_doubt(&call));
+            return Err(self.not_in_doubt_fault(&call));
         };
         let tool = doubt.tool.clone();
         let result = match &settlement {
@@ -168,7 +168,7 @@ impl Stepper<'_> {
         Ok(())
     }
 
-    fn not_in_doubt(&self, call: &CallId) -> Fault {
+    fn not_in_doubt_fault(&self, call: &CallId) -> Fault {
         let constraint = match self.session.doubts.settled(call) {
             Some(settled) => format!("the call is in doubt; {} settled it before", settled.by),
             None => "the call is in doubt".to_owned(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Event, Fault, Operation, Stepper};
 use crate::{fallback::ModelChangeReason, retry::RetryDecision};
 
-/// Another model to ask, and why.
+/// The next model to ask, and the reason for the change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ModelChange {
     position: u32,
@@ -143,7 +143,7 @@ impl Stepper<'_> {
         self.emit(Event::ModelChanged { step, from, to, position, reason, fault });
     }
 
-    /// The fault with which a turn fails: that of the first model's service, whichever model was asked last.
+    /// The fault with which a turn fails: always the one of the first model's service.
     pub(super) fn fault_of_first_model(&self, own: Option<Fault>) -> Option<Fault> {
         let is_first = self.session.model_position == 0;
         let is_of_service = |fault: &Fault| fault.operation() == Operation::ModelRequest;

@@ -20,7 +20,7 @@ impl Stepper<'_> {
     }
 
     /// Handles a complete answer: starts its calls or ends the turn.
-    pub(super) fn answered(
+    pub(super) fn handle_answer(
         &mut self,
         (step, attempt): (u32, u32),
         mut content: Vec<Block>,
@@ -33,7 +33,7 @@ impl Stepper<'_> {
             let fault = Fault::new(Kind::EmptyAnswer, Operation::ModelRequest)
                 .with(Fact::Service, self.service())
                 .with(Fact::Model, self.session.model().to_owned());
-            return self.model_failed(step, attempt, fault);
+            return self.handle_model_failure(step, attempt, fault);
         }
         self.name_calls(step, &mut content);
         self.record_recovery(attempt);
@@ -60,14 +60,14 @@ impl Stepper<'_> {
 
     /// Handles an answer that does not fit the schema of the final answer: its call fails, and the model reads why. The
     /// brake ends the turn of a model that never learns.
-    pub(super) fn answer_rejected(
+    pub(super) fn handle_rejected_answer(
         &mut self,
         (step, attempt): (u32, u32),
         mut content: Vec<Block>,
         usage: Usage,
         fault: &Fault,
     ) {
-        self.abandon_partial(); // Text that was shown is no answer.
+        self.abandon_partial(); // The streamed text is not an answer.
         self.name_calls(step, &mut content);
         self.record_recovery(attempt);
         let stop = ModelStop::ToolUse;
@@ -87,7 +87,7 @@ impl Stepper<'_> {
         self.session.usage.estimated_tokens > 0 || self.turn().usage.estimated_tokens > 0
     }
 
-    /// Reports once in a session that its service does not say what requests use. The turn goes on.
+    /// Reports once per session that the service reports no usage. The turn continues.
     fn report_estimate(&mut self, usage: Usage, is_first: bool) {
         if usage.estimated_tokens == 0 || !is_first {
             return;
@@ -136,7 +136,7 @@ impl Stepper<'_> {
     }
 
     /// Records a failed request, then schedules a retry or ends the turn.
-    pub(super) fn model_failed(&mut self, step: u32, of_step: u32, fault: Fault) {
+    pub(super) fn handle_model_failure(&mut self, step: u32, of_step: u32, fault: Fault) {
         let env = self.env;
         let fault = fault.with_trace(self.session.trace());
         let scope = Scope { step: Some(step), ..Scope::default() };
@@ -159,7 +159,7 @@ impl Stepper<'_> {
         let told = match (&verdict, change) {
             (_, Some(_)) => told.continues(),
             (retry::RetryDecision::Retry(wait), None) => told.retry_after(*wait).continues(),
-            // No attempt follows, whatever the number of attempts says: the hint goes beyond the patience.
+            // No attempt follows even if attempts are left: the service's hint exceeds the patience.
             (retry::RetryDecision::GiveUp(_), None) if told.may_auto_retry() => {
                 told.attempt(attempt, attempt)
             }
@@ -175,7 +175,7 @@ impl Stepper<'_> {
         match verdict {
             retry::RetryDecision::GiveUp(fault) => {
                 let first = self.fault_of_first_model(Some(fault.clone()));
-                self.give_up(first.unwrap_or(fault));
+                self.fail_at_step(first.unwrap_or(fault));
             }
             retry::RetryDecision::Retry(wait) => self.emit(Event::RetryScheduled {
                 operation: Operation::ModelRequest,
@@ -204,7 +204,7 @@ impl Stepper<'_> {
         });
     }
 
-    pub(super) fn compacted(
+    pub(super) fn handle_compaction(
         &mut self,
         messages: u64,
         summary: String,

@@ -11,7 +11,7 @@ use crate::{
 const SESSION_WORKERS: usize = 16;
 
 impl Stepper<'_> {
-    /// Replaces what a worker offers to this session. The model sees the change at its next step.
+    /// Replaces a worker's offers to this session. The model gets the changed tools at its next step.
     pub(super) fn offer_tools(&mut self, offer: ToolOffer) -> Result<(), Fault> {
         let mut settings = self.session.settings.clone();
         settings.offers.retain(|known| known.worker != offer.worker);
@@ -95,7 +95,7 @@ impl Stepper<'_> {
         remote.claim.is_some() && is_stale
     }
 
-    /// Asks the worker what became of a call whose process is gone, if its tool can find out.
+    /// Lets the worker reconcile a call whose process is gone, if its tool supports that.
     pub(super) fn asks_worker(&mut self, id: &CallId, outcome: &Outcome) -> bool {
         let Some(call) = self.turn().call(id).filter(|call| call.remote.is_some()) else {
             return false;

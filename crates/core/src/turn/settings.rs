@@ -13,7 +13,7 @@ impl Stepper<'_> {
         self.change_settings(settings);
     }
 
-    /// Remembers the permission for a tool. At the bound, the oldest permission gives way.
+    /// Remembers the permission for a tool. At the bound, the oldest permission is dropped.
     pub(super) fn remember_permission(&mut self, tool: String) {
         let mut settings = self.session.settings.clone();
         let remembered = &mut settings.permissions.remembered;

@@ -1,4 +1,4 @@
-//! Reserves the estimate of each request before it is made, and records what it cost.
+//! Reserves the estimate of each request before it is made, and records its cost afterwards.
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -36,7 +36,7 @@ impl Stepper<'_> {
         self.session.estimate_request()
     }
 
-    /// Why the next request must not be made: it could exceed a cap, or its model has no price.
+    /// The fault that forbids the next request: it could exceed a cap, or its model has no price.
     pub(super) fn cap_reached(&self) -> Option<Result<CapReached, Fault>> {
         let mut used = self.session.usage;
         used += self.turn().usage;
@@ -49,15 +49,15 @@ impl Stepper<'_> {
         let spending = &self.env.limits.spending;
         let reached = match reached {
             Ok(reached) => reached,
-            Err(fault) => return self.give_up(fault),
+            Err(fault) => return self.fail_at_step(fault),
         };
         if !self.may_ask_to_raise(spending.on_cap) {
-            return self.give_up(spending.cap_fault(reached));
+            return self.fail_at_step(spending.cap_fault(reached));
         }
         self.ask_to_raise(spending.raise_arguments(reached));
     }
 
-    /// What people are asked because a request failed at the cap of a day; `None` if nobody is asked.
+    /// The question to people after a request failed at a daily cap; `None` if the session may not ask.
     pub(super) fn day_cap_question(&self, fault: &Fault) -> Option<Value> {
         let spending = &self.env.limits.spending;
         let is_asked =
@@ -169,7 +169,7 @@ impl Stepper<'_> {
     }
 }
 
-/// Binds a decision to what people were shown.
+/// The digest that binds a decision to the amounts that people were shown.
 fn digest(arguments: &Value) -> String {
     let digest = Sha256::digest(format!("{RAISE_CAP}{arguments}"));
     digest.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -1,4 +1,4 @@
-//! Rules for timers: what may be set, and what a firing does.
+//! Rules for timers: the limits on new timers, and the effect of a firing.
 
 use super::{Event, Fact, Fault, Kind, Operation, Stepper};
 use crate::{
@@ -41,7 +41,7 @@ impl Stepper<'_> {
     }
 }
 
-/// What every engine decides alike. The caller records the events.
+/// The decisions about timers that all engines share. The caller records the events.
 impl Session {
     /// The event that sets a timer.
     ///

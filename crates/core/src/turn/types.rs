@@ -1,4 +1,4 @@
-//! What goes into a decision of a turn and what comes out: inputs, environment, work, transition.
+//! The inputs and outputs of a decision of a turn: input, environment, work, transition.
 
 use std::{fmt, sync::Arc};
 
@@ -52,7 +52,7 @@ pub enum Input {
         attempt: u32,
         /// The complete answer, tool calls included.
         content: Vec<Block>,
-        /// Why the model stopped generating.
+        /// The model's stop reason.
         stop: ModelStop,
         /// Tokens of this request.
         usage: Usage,
@@ -78,7 +78,7 @@ pub enum Input {
         step: u32,
         /// The attempt that waits; a stale one is dropped.
         attempt: u32,
-        /// Why the request waits, and for how long.
+        /// The reason for the hold, and its expected end.
         hold: Box<HoldReport>,
     },
     /// The gate has held a request for so long that another model of the session's list may be asked.
@@ -133,7 +133,7 @@ pub enum Input {
         content: Vec<Block>,
         /// Tokens of the request.
         usage: Usage,
-        /// What does not fit.
+        /// The fault with the violations of the schema.
         fault: Fault,
     },
     /// The calls of a step were checked.
@@ -158,7 +158,7 @@ pub enum Input {
         call: CallId,
         /// The attempt that asks; a stale one is dropped.
         attempt: u32,
-        /// What the person is asked.
+        /// The form or address for the person.
         elicitation: Box<Elicitation>,
         /// Hash over the tool, the question and its place among the questions of the attempt.
         digest: String,
@@ -182,7 +182,7 @@ pub enum Input {
         call: CallId,
         /// The attempt to find out; a stale one is dropped.
         attempt: u32,
-        /// What the tool found out.
+        /// The finding of the tool's reconcile function.
         answer: ReconcileResult,
     },
     /// The host cannot continue the session although its state is valid. The turn ends here.
@@ -225,7 +225,7 @@ pub enum CallVerdict {
         idempotent: bool,
         /// Hash over tool and arguments; the decision is bound to it.
         digest: String,
-        /// Why the call needs a decision.
+        /// The reason for the question, as the person reads it.
         reason: String,
     },
     /// The call has its outcome without running: refused, denied, or supplied by a hook.
@@ -299,7 +299,7 @@ pub struct Env<'a> {
     pub busy_slots: usize,
     /// The trace of a turn whose message carries none.
     pub trace: Trace,
-    /// What the gates report of the session's models, in the order of its list. Models without an entry can be asked.
+    /// The states of the gates of the session's models, in the order of its list. Models without an entry can be asked.
     pub outlooks: &'a [ModelOutlook],
     /// The bounds in force.
     pub limits: &'a Limits,

@@ -56,7 +56,7 @@ impl Stepper<'_> {
     }
 
     /// Records that the gate holds the request, or ends the turn if the wait would be longer than its patience.
-    pub(super) fn request_held(&mut self, step: u32, attempt: u32, hold: HoldReport) {
+    pub(super) fn record_hold(&mut self, step: u32, attempt: u32, hold: HoldReport) {
         let now = self.env.now;
         let (patience, left) = (self.patience(), self.patience_left());
         let asked = hold.hint_until.map_or(Duration::ZERO, |until| until.since(now));
@@ -73,10 +73,10 @@ impl Stepper<'_> {
         let HoldReport { reason, until, before, fault, .. } = hold;
         let wait = until.map(|until| until.since(now));
         let known = self.turn().wait.fault.as_ref().map(Fault::kind);
-        // Each kind is told once; the last one told is the fault of a turn whose patience ends.
+        // Each kind is recorded once; the last one recorded is the fault of a turn whose patience ends.
         let fault = fault.filter(|fault| Some(fault.kind()) != known);
         let fault =
-            fault.map(|fault| described(fault, wait, asked).with_trace(self.session.trace()));
+            fault.map(|fault| with_wait_times(fault, wait, asked).with_trace(self.session.trace()));
         self.emit(Event::RequestHeld {
             step,
             reason,
@@ -88,7 +88,7 @@ impl Stepper<'_> {
     }
 
     /// Records that a held request is made now.
-    pub(super) fn request_released(&mut self, step: u32) {
+    pub(super) fn record_release(&mut self, step: u32) {
         if self.turn().wait.is_held {
             let waited_ms = self.turn().wait.waited_ms(self.env.now);
             self.emit(Event::RequestReleased { step, waited_ms });
@@ -102,7 +102,7 @@ impl Stepper<'_> {
             return true;
         }
         let patience = self.patience();
-        if self.waited() >= patience {
+        if self.time_waited() >= patience {
             self.give_up_waiting(None);
             return false;
         }
@@ -115,14 +115,14 @@ impl Stepper<'_> {
     /// Ends the turn with the fault of its service.
     fn give_up_waiting(&mut self, held_by: Option<Fault>) {
         let known = self.turn().wait.fault.clone();
-        let waited = self.waited().as_secs();
+        let waited = self.time_waited().as_secs();
         let first = self.fault_of_first_model(held_by);
-        let fault = first.or(known).unwrap_or_else(|| self.no_capacity());
-        self.give_up(fault.with_cause(format!("the turn waited {waited} s for the service")));
+        let fault = first.or(known).unwrap_or_else(|| self.no_capacity_fault());
+        self.fail_at_step(fault.with_cause(format!("the turn waited {waited} s for the service")));
     }
 
     /// The fault of a service that failed nothing and has no room for the request.
-    fn no_capacity(&self) -> Fault {
+    fn no_capacity_fault(&self) -> Fault {
         Fault::new(Kind::ModelOverloaded, Operation::ModelRequest)
             .with(Fact::Service, self.service())
             .with(Fact::Model, self.session.model().to_owned())
@@ -135,10 +135,10 @@ impl Stepper<'_> {
     }
 
     pub(super) fn patience_left(&self) -> Duration {
-        self.patience().saturating_sub(self.waited())
+        self.patience().saturating_sub(self.time_waited())
     }
 
-    fn waited(&self) -> Duration {
+    fn time_waited(&self) -> Duration {
         Duration::from_millis(self.turn().wait.waited_ms(self.env.now))
     }
 
@@ -159,7 +159,7 @@ impl Stepper<'_> {
     }
 }
 
-/// How long a gate that is shut stays so, as far as it knows. A gate without room for the request is not shut.
+/// The known remaining time of a shut gate. A gate without room for the request is not shut.
 fn expected_wait(hold: &HoldReport, now: Timestamp) -> Duration {
     let until = hold.until.filter(|_| hold.reason != HoldReason::Capacity);
     until.map_or(Duration::ZERO, |until| until.since(now))
@@ -167,7 +167,7 @@ fn expected_wait(hold: &HoldReport, now: Timestamp) -> Duration {
 
 /// The service's fault as a waiting session records it: with the time until the next request, and with the time that
 /// is left of what the service asked for.
-fn described(fault: Fault, wait: Option<Duration>, asked: Duration) -> Fault {
+fn with_wait_times(fault: Fault, wait: Option<Duration>, asked: Duration) -> Fault {
     let fault = match fault.detail().get(Fact::WaitMs).is_some() {
         true => fault.with(Fact::WaitMs, asked),
         false => fault,

@@ -14,7 +14,7 @@ use budao_core::{
 use budao_journal::Entry;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Message, QUEUE, SessionTask, StopRequest};
+use super::{Message, QUEUE_MESSAGES, SessionTask, StopRequest};
 use crate::{
     alarm::Alarm,
     batch::Batch,
@@ -38,7 +38,7 @@ pub(super) struct LoadedSession<F: DeciderFactory> {
 }
 
 impl<F: DeciderFactory> LoadedSession<F> {
-    /// Takes the lease and loads the session. The exit says why there is no loaded session.
+    /// Takes the lease and loads the session. On failure, returns the exit with its reason.
     pub(super) async fn load(task: &SessionTask<F>) -> Result<Self, WriterExit> {
         let host = task.host.clone();
         let config = host.config();
@@ -79,22 +79,22 @@ impl<F: DeciderFactory> LoadedSession<F> {
         let mut alarm = Alarm::default();
         loop {
             let now = clock.now();
-            if let Some(exit) = self.reason_to_stop(now, stop).await? {
+            if let Some(exit) = self.check_exit(now, stop).await? {
                 return Ok(exit);
             }
             if self.writer.renew(now).await? {
                 self.take_inbox(stop).await?;
             }
             self.fire_timer(now).await?;
-            let wake_at = self.next_wake(now, stop);
+            let wake_at = self.next_wake_time(now, stop);
             tokio::select! {
                 biased;
                 Some(first) = messages.recv() => {
                     let mut batch = vec![first];
-                    while batch.len() < QUEUE && let Ok(next) = messages.try_recv() {
+                    while batch.len() < QUEUE_MESSAGES && let Ok(next) = messages.try_recv() {
                         batch.push(next);
                     }
-                    self.take(batch, stop).await?;
+                    self.process(batch, stop).await?;
                 }
                 () = self.writer.inbox_changed() => self.take_inbox(stop).await?,
                 () = alarm.wait_until(wake_at, now, &*clock) => {}
@@ -123,23 +123,23 @@ impl<F: DeciderFactory> LoadedSession<F> {
             let (reply, _) = oneshot::channel();
             Message::Command { command: Box::new(command), from_inbox: true, reply }
         });
-        self.take(messages.collect(), stop).await
+        self.process(messages.collect(), stop).await
     }
 
     /// One batch: decide, commit, answer, act.
-    async fn take(
+    async fn process(
         &mut self,
         messages: Vec<Message<SignalOf<F>>>,
         stop: &mut StopRequest,
     ) -> Result<(), WriterExit> {
         let mut batch = Batch::default();
         for message in messages {
-            self.decide(message, &mut batch, stop).await;
+            self.decide_message(message, &mut batch, stop).await;
         }
         self.commit_and_act(batch).await
     }
 
-    async fn decide(
+    async fn decide_message(
         &mut self,
         message: Message<SignalOf<F>>,
         batch: &mut Batch,
@@ -203,7 +203,7 @@ impl<F: DeciderFactory> LoadedSession<F> {
         Ok(result.entries)
     }
 
-    async fn reason_to_stop(
+    async fn check_exit(
         &mut self,
         now: Timestamp,
         stop: &StopRequest,
@@ -217,14 +217,14 @@ impl<F: DeciderFactory> LoadedSession<F> {
                 Ok((!may_wait).then_some(WriterExit::Stopped))
             }
             None if self.can_unload() && now.since(self.idle_since) >= self.idle_keep() => {
-                Ok(self.unload(now))
+                Ok(self.suspend_or_unload(now))
             }
             _ => Ok(None),
         }
     }
 
     /// Leaves a waiting turn to the factory, unless its wait has just ended.
-    fn unload(&mut self, now: Timestamp) -> Option<WriterExit> {
+    fn suspend_or_unload(&mut self, now: Timestamp) -> Option<WriterExit> {
         if self.decider.is_idle() {
             return Some(WriterExit::Idle);
         }
@@ -259,12 +259,12 @@ impl<F: DeciderFactory> LoadedSession<F> {
         }
     }
 
-    /// When parked work is no longer waited for.
+    /// The time at which the task ends even if parked work is still stopping.
     fn kill_time(&self, deadline: Timestamp) -> Timestamp {
         deadline.after(self.host.config().limits.kill_grace * 2)
     }
 
-    fn next_wake(&self, now: Timestamp, stop: &StopRequest) -> Timestamp {
+    fn next_wake_time(&self, now: Timestamp, stop: &StopRequest) -> Timestamp {
         let mut wake = self.writer.renew_at(now);
         if let Some(at) = self.decider.wake_at() {
             wake = wake.min(at);

@@ -151,7 +151,7 @@ impl PostgresShared {
         if let Err(fault) = self.pool.run(LaneKind::Write, operation, LOSS, &parameters).await {
             return fault.into();
         }
-        self.notifier.history_changed(session);
+        self.notifier.announce_history_change(session);
         self.announcer.history_changed(session);
         let what = format!("the database lost {lost}");
         let fault = errors::damaged(self.pool.address(), operation, what);
@@ -186,11 +186,11 @@ impl PostgresShared {
         let waits =
             |id: &[u8]| find(id).is_some_and(|row| row.get::<_, Option<&[u8]>>(1).is_none());
         if let Some((id, _)) = append.answers.iter().find(|(id, _)| !waits(id.0.as_bytes())) {
-            return Err(faults::not_waiting(append.session, id).into());
+            return Err(faults::command_not_pending(append.session, id).into());
         }
         let known = append.direct.iter().find(|(id, ..)| find(id.0.as_bytes()).is_some());
         if let Some((id, ..)) = known {
-            return Err(faults::repeated(append.session, id).into());
+            return Err(faults::command_repeated(append.session, id).into());
         }
         let cause = "the append was refused, and its reason is gone";
         Err(errors::busy(self.pool.address(), operation, cause).into())

@@ -156,16 +156,16 @@ impl PostgresShared {
         let session = append.session;
         if !append.records.is_empty() {
             let stored = (packed.known.head + 1..).zip(&append.records);
-            let stored = stored.map(|(seq, r)| r.stored(session, packed.known.epoch, seq));
+            let stored = stored.map(|(seq, r)| r.to_stored(session, packed.known.epoch, seq));
             let stored: Vec<StoredRecord> = stored.collect();
             if self.notifier.has_subscribers(session) {
-                self.notifier.records(session, head, stored.clone());
+                self.notifier.announce_records(session, head, stored.clone());
             }
             self.announcer.records(session, head);
             self.written.add(packed.known.key, stored, head, packed.chain);
         }
         if !(append.answers.is_empty() && append.direct.is_empty()) {
-            self.notifier.answered(session);
+            self.notifier.announce_answer(session);
             self.announcer.answered(session);
         }
         head

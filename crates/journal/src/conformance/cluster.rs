@@ -1,4 +1,4 @@
-//! Tests of what servers share: nodes, orphaned and observed sessions, notes.
+//! Tests of [`crate::Cluster`]: nodes, orphaned and observed sessions, notes.
 
 use std::time::Duration;
 

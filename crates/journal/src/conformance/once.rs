@@ -1,4 +1,4 @@
-//! Keys of calls that are done once.
+//! Tests of [`crate::OnceKeys`]: one call of all that claim a key gets it.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub async fn a_key_belongs_to_the_call_that_claimed_it_first(fixture: &Fixture) 
     assert_eq!(own, OnceState::Own { outcome });
 }
 
-/// Only the call that has the key gives it back, and only while there is no outcome.
+/// A call releases only its own key, and only before the key has an outcome.
 pub async fn a_call_that_did_nothing_gives_its_key_back(fixture: &Fixture) {
     let (journal, one, two) = (&fixture.journal, owner(1, "a"), owner(2, "b"));
     journal.claim_once(key("k"), one.clone(), 1).await.unwrap();

@@ -57,7 +57,7 @@ pub trait Admin: Send + Sync + fmt::Debug {
         Err(unsupported(Operation::CheckJournal, self.kind()))
     }
 
-    /// Counts what the journal holds and measures its files.
+    /// Counts sessions, records, commands and outputs, and measures the files.
     ///
     /// # Errors
     /// When the journal fails; `journal_unsupported` if the backend has no such figures.
@@ -178,7 +178,7 @@ pub struct CompactReport {
     pub after_bytes: u64,
 }
 
-/// Counts of what an export wrote.
+/// The numbers of sessions and records that an export wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ExportReport {
     /// Sessions written, whole or in part.
@@ -189,7 +189,7 @@ pub struct ExportReport {
     pub cut: u64,
 }
 
-/// Counts of what an import added.
+/// The numbers of sessions and records that an import added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ImportReport {
     /// Sessions added, each complete.

@@ -49,7 +49,7 @@ pub trait Cluster: Send + Sync + fmt::Debug {
         limit: usize,
     ) -> Result<Vec<UnfinishedSession>, Fault>;
 
-    /// A note: a small value that all servers share.
+    /// Reads a note: a small value that all servers share; `None` if it was never written.
     ///
     /// # Errors
     /// When the journal fails.
@@ -81,7 +81,7 @@ pub struct NodeBeat {
     pub left: Vec<SessionId>,
 }
 
-/// What a node reports about itself.
+/// The status that a node writes with each beat.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeStatus {
@@ -112,7 +112,7 @@ pub struct NodeInfo {
     pub holder: String,
     /// The time since its last beat.
     pub silent_for: Duration,
-    /// What the node reported with it.
+    /// The status in its last beat.
     pub status: NodeStatus,
 }
 
@@ -124,7 +124,7 @@ impl NodeInfo {
     }
 }
 
-/// All nodes, and what other nodes' clients observe of one node's sessions.
+/// All nodes, and the sessions of one node that clients of other nodes observe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Census {
     /// Every node that has not left, ordered by holder.

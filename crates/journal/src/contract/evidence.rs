@@ -31,11 +31,11 @@ pub struct BatchLink {
 pub struct ChainPage {
     /// The epoch of the history.
     pub epoch: Epoch,
-    /// Where the kept records begin: the last removed position, with its digest.
+    /// The last position that retention removed, with its digest: the start of the remaining chain.
     pub start: Anchor,
-    /// The last position that the journal knows of beside the batches. A history that ends earlier was cut.
+    /// The head as tables other than the batches state it. A history that ends before it was cut.
     pub known_head: Seq,
-    /// The digest at `known_head`, if the journal stores it beside the batches.
+    /// The digest at `known_head`, if the journal stores it outside of the batches.
     pub head_digest: Option<Digest>,
     /// The batches in order.
     pub links: Vec<BatchLink>,

@@ -1,4 +1,4 @@
-//! Keys of calls that are done once, whichever session makes them.
+//! Keys of calls that all sessions of a tenant do once.
 //!
 //! A key belongs to the call that claimed it first. The attempt of the call fences it: attempts are recorded before they
 //! run and grow, so an older attempt neither takes the key back nor gives it up for a newer one.
@@ -62,7 +62,7 @@ pub trait OnceKeys: Send + Sync + fmt::Debug {
         attempt: u32,
     ) -> Result<OnceState, Fault>;
 
-    /// Records what became of the call that has a key. Does nothing if the call has none, or a later attempt has it.
+    /// Records the outcome of the call that owns a key. Does nothing if the call owns none, or if a later attempt does.
     ///
     /// # Errors
     /// When the journal fails.

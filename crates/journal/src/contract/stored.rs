@@ -33,7 +33,7 @@ pub struct StoredRecord {
     pub cached_event: CachedEvent,
 }
 
-/// A decoded event that spares decoding. It equals what the bytes decode to, so comparisons ignore it.
+/// The decoded form of a record's bytes, cached by the process that appended it. Comparisons ignore it.
 #[derive(Clone, Debug, Default)]
 pub struct CachedEvent(Option<Arc<Event>>);
 

@@ -61,7 +61,7 @@ impl EncodedRecord {
         Self { at, trace, turn, body, event: None, content: None }
     }
 
-    /// Computes the digest of the content ahead, where no lock is held.
+    /// Computes and stores the digest of the content, so that the append under the writer's lock need not.
     pub fn hash_content(&mut self) {
         self.content = Some(chain::content(self.at, self.trace, self.turn, &self.body));
     }
@@ -77,7 +77,7 @@ impl EncodedRecord {
 
     /// Converts the entry to the record at this position.
     #[must_use]
-    pub fn stored(&self, session: SessionId, epoch: Epoch, seq: Seq) -> StoredRecord {
+    pub fn to_stored(&self, session: SessionId, epoch: Epoch, seq: Seq) -> StoredRecord {
         StoredRecord {
             session,
             epoch,

@@ -14,7 +14,7 @@ pub fn unknown_session(session: SessionId, operation: Operation) -> Fault {
 
 /// Another holder has the lease until `expires`.
 #[must_use]
-pub fn busy(session: SessionId, holder: &str, now: Timestamp, expires: Timestamp) -> Fault {
+pub fn session_busy(session: SessionId, holder: &str, now: Timestamp, expires: Timestamp) -> Fault {
     Fault::new(Kind::SessionBusy, Operation::TakeLease)
         .with(Fact::Session, session.to_string())
         .with(Fact::Holder, holder.to_owned())
@@ -39,7 +39,7 @@ pub fn beyond_head(session: SessionId, after: Seq, head: Seq, epoch: Epoch) -> F
 
 /// The id was used for another command.
 #[must_use]
-pub fn repeated(session: SessionId, id: &CommandId) -> Fault {
+pub fn command_repeated(session: SessionId, id: &CommandId) -> Fault {
     Fault::new(Kind::CommandRepeated, Operation::SubmitCommand)
         .with(Fact::Session, session.to_string())
         .with(Fact::CommandId, id.to_string())
@@ -47,7 +47,7 @@ pub fn repeated(session: SessionId, id: &CommandId) -> Fault {
 
 /// A limit of the journal is exceeded.
 #[must_use]
-pub fn limit(
+pub fn limit_reached(
     operation: Operation,
     name: &'static str,
     unit: &'static str,
@@ -64,7 +64,7 @@ pub fn limit(
 /// The writer answered a command that already has an answer or was never submitted. Usually the command was withdrawn
 /// after the writer read it. The writer's decision is void.
 #[must_use]
-pub fn not_waiting(session: SessionId, id: &CommandId) -> Fault {
+pub fn command_not_pending(session: SessionId, id: &CommandId) -> Fault {
     Fault::new(Kind::CommandRepeated, Operation::AppendRecords)
         .with(Fact::Session, session.to_string())
         .with(Fact::CommandId, id.to_string())

@@ -45,7 +45,7 @@ pub fn follow<P: PageSource>(
     after: Seq,
 ) -> BoxStream<'static, Result<Vec<StoredRecord>, Fault>> {
     let subscription = notifier.subscribe(session);
-    subscription.begin_to_follow();
+    subscription.register_follower();
     let follower = Follower { pages, subscription, session, after, is_over: false };
     stream::unfold(follower, |mut follower| async move {
         if follower.is_over {
@@ -65,7 +65,7 @@ impl<P: PageSource> Follower<P> {
     async fn next(&mut self) -> Result<Vec<StoredRecord>, Fault> {
         loop {
             self.subscription.mark_records_seen();
-            if let Some(batch) = self.subscription.recent(self.after) {
+            if let Some(batch) = self.subscription.cached_after(self.after) {
                 return Ok(batch);
             }
             if self.subscription.has_caught_up(self.after) {
@@ -89,7 +89,7 @@ impl<P: PageSource> Follower<P> {
 
 impl<P> Drop for Follower<P> {
     fn drop(&mut self) {
-        self.subscription.end_following();
+        self.subscription.unregister_follower();
     }
 }
 

@@ -21,18 +21,18 @@ use super::encoded::EncodedRecord;
 use crate::contract::{CachedEvent, Digest, StoredRecord};
 
 const VERSION: u8 = 2;
-const HEADER: usize = 33;
-const TRAILER: usize = 36;
+const HEADER_BYTES: usize = 33;
+const TRAILER_BYTES: usize = 36;
 const HAS_TURN: u8 = 1;
 const HAS_TRACE: u8 = 2;
 
-fn extend(checksum: u32, bytes: &[u8]) -> u32 {
+fn extend_checksum(checksum: u32, bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(checksum);
     hasher.update(bytes);
     hasher.finalize()
 }
 
-fn begin(previous: Digest, session: SessionId, first: Seq, count: u64) -> u32 {
+fn seed_checksum(previous: Digest, session: SessionId, first: Seq, count: u64) -> u32 {
     let mut location = [0; 64];
     location[..16].copy_from_slice(session.0.as_bytes());
     location[16..24].copy_from_slice(&first.to_le_bytes());
@@ -50,10 +50,10 @@ pub fn pack(
     entries: &[EncodedRecord],
 ) -> (Vec<u8>, Digest) {
     let size: usize = entries.iter().map(|entry| entry.body.len() + 40).sum();
-    let mut out = Vec::with_capacity(HEADER + size + TRAILER);
+    let mut out = Vec::with_capacity(HEADER_BYTES + size + TRAILER_BYTES);
     out.push(VERSION);
     out.extend_from_slice(&previous.0);
-    let mut checksum = begin(previous, session, first, entries.len() as u64);
+    let mut checksum = seed_checksum(previous, session, first, entries.len() as u64);
     let mut digest = previous;
     let (mut at, mut turn, mut trace) = (0, 0, Trace::NONE);
     for (seq, entry) in (first..).zip(entries) {
@@ -70,13 +70,13 @@ pub fn pack(
             out.extend_from_slice(&entry.trace.as_u128().to_le_bytes());
         }
         out.extend_from_slice(&entry.body);
-        checksum = extend(checksum, &out[start..]);
+        checksum = extend_checksum(checksum, &out[start..]);
         out.extend_from_slice(&checksum.to_le_bytes());
         digest = entry.digest_after(digest, seq);
         (at, turn, trace) = (entry.at.as_micros(), entry.turn, entry.trace);
     }
     out.extend_from_slice(&digest.0);
-    out.extend_from_slice(&extend(checksum, &digest.0).to_le_bytes());
+    out.extend_from_slice(&extend_checksum(checksum, &digest.0).to_le_bytes());
     (out, digest)
 }
 
@@ -112,16 +112,16 @@ pub fn unpack(
 ) -> UnpackedBatch {
     let bytes: &[u8] = body;
     let damaged_at = |seq, previous| UnpackedBatch { previous, digest: None, damaged: Some(seq) };
-    let Some((&[VERSION, ref previous @ ..], _)) = bytes.split_first_chunk::<HEADER>() else {
+    let Some((&[VERSION, ref previous @ ..], _)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
         return damaged_at(location.first, None);
     };
     let previous = Digest(*previous);
-    let mut checksum = begin(previous, location.session, location.first, location.count);
+    let mut checksum = seed_checksum(previous, location.session, location.first, location.count);
     let mut state = DeltaState { at: 0, turn: 0, trace: Trace::NONE };
-    let mut offset = HEADER;
+    let mut offset = HEADER_BYTES;
     let end = location.first.saturating_add(location.count);
     for seq in location.first..end {
-        let Some(record) = next(bytes, offset, checksum, &mut state) else {
+        let Some(record) = read_record(bytes, offset, checksum, &mut state) else {
             return damaged_at(seq, Some(previous));
         };
         take(StoredRecord {
@@ -145,9 +145,9 @@ pub fn unpack(
 
 /// The digest at the end of a batch; `None` if it is altered or bytes follow it.
 fn stored_digest(trailer: &[u8], checksum: u32) -> Option<Digest> {
-    let trailer: &[u8; TRAILER] = trailer.try_into().ok()?;
+    let trailer: &[u8; TRAILER_BYTES] = trailer.try_into().ok()?;
     let (digest, sum) = trailer.split_last_chunk::<4>()?;
-    let is_intact = extend(checksum, digest) == u32::from_le_bytes(*sum);
+    let is_intact = extend_checksum(checksum, digest) == u32::from_le_bytes(*sum);
     is_intact.then(|| digest.try_into().ok().map(Digest)).flatten()
 }
 
@@ -163,7 +163,12 @@ struct RecordSpan {
     checksum: u32,
 }
 
-fn next(bytes: &[u8], offset: usize, checksum: u32, state: &mut DeltaState) -> Option<RecordSpan> {
+fn read_record(
+    bytes: &[u8],
+    offset: usize,
+    checksum: u32,
+    state: &mut DeltaState,
+) -> Option<RecordSpan> {
     let mut at = offset;
     let length = usize::try_from(take_varint(bytes, &mut at)?).ok()?;
     let flags = *bytes.get(at)?;
@@ -182,7 +187,7 @@ fn next(bytes: &[u8], offset: usize, checksum: u32, state: &mut DeltaState) -> O
     };
     let end = at.checked_add(length)?;
     let sum = bytes.get(end..end.checked_add(4)?)?.try_into().ok()?;
-    let found = extend(checksum, &bytes[offset..end]);
+    let found = extend_checksum(checksum, &bytes[offset..end]);
     if found != u32::from_le_bytes(sum) {
         return None;
     }

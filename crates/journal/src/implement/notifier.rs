@@ -18,13 +18,13 @@ use tokio::sync::Notify;
 use crate::contract::{CachedEvent, StoredRecord};
 
 /// Cache bound of a subscribed session: enough for followers that keep up.
-const RECENT: CacheLimits = CacheLimits { records: 64, bytes: 64 * 1024 };
+const LIVE_CACHE: CacheLimits = CacheLimits { records: 64, bytes: 64 * 1024 };
 /// Cache bound while a follower is behind: several batches of a busy session, so that a short delay causes no disk
 /// read.
-const BEHIND: CacheLimits = CacheLimits { records: 1024, bytes: 1024 * 1024 };
+const CATCH_UP_CACHE: CacheLimits = CacheLimits { records: 1024, bytes: 1024 * 1024 };
 
 /// Cache bound of a session whose only follower has caught up.
-const NOTHING: CacheLimits = CacheLimits { records: 0, bytes: 0 };
+const NO_CACHE: CacheLimits = CacheLimits { records: 0, bytes: 0 };
 
 /// The size limits of a cache.
 #[derive(Clone, Copy)]
@@ -156,8 +156,8 @@ impl Notifier {
         lock(&self.slots).keys().copied().collect()
     }
 
-    /// Announces durable records. `batch` may be empty when only the head is known.
-    pub fn records(&self, session: SessionId, head: Seq, batch: Vec<StoredRecord>) {
+    /// Announces durable records to the session's subscriptions. An empty `batch` announces only a new head.
+    pub fn announce_records(&self, session: SessionId, head: Seq, batch: Vec<StoredRecord>) {
         if let Some(slot) = self.slot(session) {
             let is_news = lock(&slot.recent).push(head, batch);
             if is_news {
@@ -167,7 +167,7 @@ impl Notifier {
     }
 
     /// Announces that records were removed or replaced, or the session was deleted. Clears the cache.
-    pub fn history_changed(&self, session: SessionId) {
+    pub fn announce_history_change(&self, session: SessionId) {
         if let Some(slot) = self.slot(session) {
             lock(&slot.recent).reset();
             slot.records.signal();
@@ -187,21 +187,21 @@ impl Notifier {
     }
 
     /// Announces a new command in the inbox.
-    pub fn command(&self, session: SessionId) {
+    pub fn announce_command(&self, session: SessionId) {
         if let Some(slot) = self.slot(session) {
             slot.inbox.signal();
         }
     }
 
     /// Announces a new answer to a command.
-    pub fn answered(&self, session: SessionId) {
+    pub fn announce_answer(&self, session: SessionId) {
         if let Some(slot) = self.slot(session) {
             slot.answers.signal();
         }
     }
 
     /// Makes every subscription of every session check for answers.
-    pub fn all_answered(&self) {
+    pub fn announce_all_answers(&self) {
         // The slots are collected first: dropping the last reference to a slot takes the same lock.
         let slots: Vec<Arc<Slot>> = lock(&self.slots).values().filter_map(Weak::upgrade).collect();
         for slot in slots {
@@ -247,20 +247,20 @@ impl Subscription {
     }
 
     /// The records after a position, if the cache holds them.
-    pub fn recent(&self, after: Seq) -> Option<Vec<StoredRecord>> {
-        lock(&self.slot.recent).after(after)
+    pub fn cached_after(&self, after: Seq) -> Option<Vec<StoredRecord>> {
+        lock(&self.slot.recent).records_after(after)
     }
 
     /// Registers a follower: the cache keeps the records that it has not received yet.
-    pub fn begin_to_follow(&self) {
+    pub fn register_follower(&self) {
         lock(&self.slot.recent).followers += 1;
     }
 
     /// Unregisters a follower and shrinks the cache.
-    pub fn end_following(&self) {
+    pub fn unregister_follower(&self) {
         let mut recent = lock(&self.slot.recent);
         recent.followers = recent.followers.saturating_sub(1);
-        recent.keep_only(RECENT);
+        recent.evict_to(LIVE_CACHE);
     }
 
     /// Whether `after` is the last record known to this process. If so, the cache is shrunk under the same lock, so
@@ -270,7 +270,7 @@ impl Subscription {
         let is_at_head = recent.is_at_head(after);
         if is_at_head {
             let is_only_follower = recent.followers <= 1;
-            recent.keep_only(if is_only_follower { NOTHING } else { RECENT });
+            recent.evict_to(if is_only_follower { NO_CACHE } else { LIVE_CACHE });
         }
         is_at_head
     }
@@ -316,7 +316,7 @@ impl RecentRecords {
             && self.last == Some(after)
     }
 
-    /// Discards everything known; the next follower must read the journal.
+    /// Empties the cache and forgets the head; the next follower reads the journal.
     fn reset(&mut self) {
         self.clear();
         self.known_head = 0;
@@ -336,25 +336,25 @@ impl RecentRecords {
         let is_news = head > self.announced;
         self.announced = self.announced.max(head);
         self.known_head = self.known_head.max(head);
-        self.keep(batch);
+        self.add_for_followers(batch);
         is_news
     }
 
-    fn keep(&mut self, batch: Vec<StoredRecord>) {
+    fn add_for_followers(&mut self, batch: Vec<StoredRecord>) {
         let Some(first) = batch.first() else { return };
         let before = self.batches.back().and_then(|batch| batch.last());
         if before.is_some_and(|last| last.seq + 1 != first.seq || last.epoch != first.epoch) {
             self.clear();
         }
         self.add(batch);
-        self.keep_only(if self.followers > 0 { BEHIND } else { RECENT });
+        self.evict_to(if self.followers > 0 { CATCH_UP_CACHE } else { LIVE_CACHE });
     }
 
-    fn keep_only(&mut self, bound: CacheLimits) {
+    fn evict_to(&mut self, bound: CacheLimits) {
         while self.records > bound.records || self.bytes > bound.bytes {
             let Some(oldest) = self.batches.pop_front() else { break };
             self.records -= oldest.len();
-            self.bytes -= size(&oldest);
+            self.bytes -= body_bytes(&oldest);
         }
     }
 
@@ -365,11 +365,11 @@ impl RecentRecords {
         }
         self.last = batch.last().map(|last| last.seq);
         self.records += batch.len();
-        self.bytes += size(&batch);
+        self.bytes += body_bytes(&batch);
         self.batches.push_back(batch);
     }
 
-    fn after(&self, after: Seq) -> Option<Vec<StoredRecord>> {
+    fn records_after(&self, after: Seq) -> Option<Vec<StoredRecord>> {
         let first = self.batches.front()?.first()?.seq;
         let last = self.batches.back()?.last()?.seq;
         if after + 1 < first || after >= last {
@@ -382,7 +382,7 @@ impl RecentRecords {
     }
 }
 
-fn size(batch: &[StoredRecord]) -> usize {
+fn body_bytes(batch: &[StoredRecord]) -> usize {
     batch.iter().map(|record| record.body.len()).sum()
 }
 
@@ -421,7 +421,7 @@ mod tests {
             })
             .collect();
         tokio::task::yield_now().await;
-        notifier.answered(ID);
+        notifier.announce_answer(ID);
         for one in waiting {
             one.await.unwrap();
         }
@@ -433,7 +433,7 @@ mod tests {
         let notifier = Arc::new(Notifier::default());
         let subscription = notifier.subscribe(ID);
         assert!(!subscription.has_caught_up(0), "nobody has looked yet");
-        notifier.records(ID, 2, vec![stored(1), stored(2)]);
+        notifier.announce_records(ID, 2, vec![stored(1), stored(2)]);
         assert!(subscription.has_caught_up(2));
         assert!(!subscription.has_caught_up(1), "one record behind");
     }
@@ -443,22 +443,25 @@ mod tests {
         let notifier = Arc::new(Notifier::default());
         let subscription = notifier.subscribe(ID);
         let many = |from: Seq| (from..from + 200).map(stored).collect::<Vec<_>>();
-        subscription.begin_to_follow();
-        notifier.records(ID, 200, many(1));
-        notifier.records(ID, 400, many(201));
-        assert_eq!(subscription.recent(0).map(|batch| batch.len()), Some(400));
-        assert_eq!(subscription.recent(250).map(|batch| batch.len()), Some(150));
+        subscription.register_follower();
+        notifier.announce_records(ID, 200, many(1));
+        notifier.announce_records(ID, 400, many(201));
+        assert_eq!(subscription.cached_after(0).map(|batch| batch.len()), Some(400));
+        assert_eq!(subscription.cached_after(250).map(|batch| batch.len()), Some(150));
         assert!(
-            !subscription.has_caught_up(399) && subscription.recent(399).is_some(),
+            !subscription.has_caught_up(399) && subscription.cached_after(399).is_some(),
             "not yet, and nothing is let go"
         );
         assert!(
-            subscription.has_caught_up(400) && subscription.recent(399).is_none(),
+            subscription.has_caught_up(400) && subscription.cached_after(399).is_none(),
             "it has them and need not look"
         );
-        subscription.end_following();
-        notifier.records(ID, 600, many(401));
-        assert!(subscription.recent(400).is_none(), "nobody follows: nothing is kept for anybody");
+        subscription.unregister_follower();
+        notifier.announce_records(ID, 600, many(401));
+        assert!(
+            subscription.cached_after(400).is_none(),
+            "nobody follows: nothing is kept for anybody"
+        );
     }
 
     #[tokio::test]
@@ -466,13 +469,13 @@ mod tests {
         let notifier = Arc::new(Notifier::default());
         let (early, mut late) = (notifier.subscribe(ID), notifier.subscribe(ID));
         early.mark_reread(early.reread_requests(), 2);
-        notifier.records(ID, 2, vec![stored(1), stored(2)]);
+        notifier.announce_records(ID, 2, vec![stored(1), stored(2)]);
         assert!(late.records_changed().now_or_never().is_some());
         assert!(late.records_changed().now_or_never().is_none(), "it is told once");
-        notifier.records(ID, 2, Vec::new());
+        notifier.announce_records(ID, 2, Vec::new());
         assert!(late.records_changed().now_or_never().is_none(), "that is no news");
         late.mark_records_seen();
-        notifier.history_changed(ID);
+        notifier.announce_history_change(ID);
         assert!(late.records_changed().now_or_never().is_some());
     }
 
@@ -480,9 +483,9 @@ mod tests {
     fn records_of_another_writer_are_looked_for() {
         let notifier = Arc::new(Notifier::default());
         let subscription = notifier.subscribe(ID);
-        notifier.records(ID, 4, Vec::new());
+        notifier.announce_records(ID, 4, Vec::new());
         // Our own writer announces an older batch late.
-        notifier.records(ID, 2, vec![stored(1), stored(2)]);
+        notifier.announce_records(ID, 2, vec![stored(1), stored(2)]);
         assert!(!subscription.has_caught_up(2));
     }
 
@@ -490,15 +493,15 @@ mod tests {
     fn who_is_poked_looks_again_once() {
         let notifier = Arc::new(Notifier::default());
         let subscription = notifier.subscribe(ID);
-        notifier.records(ID, 2, vec![stored(1), stored(2)]);
+        notifier.announce_records(ID, 2, vec![stored(1), stored(2)]);
         let before = subscription.reread_requests();
         notifier.wake_all(ID);
         subscription.mark_reread(before, 2);
         assert!(!subscription.has_caught_up(2), "that look was begun before the poke");
         subscription.mark_reread(subscription.reread_requests(), 2);
         assert!(subscription.has_caught_up(2));
-        notifier.history_changed(ID);
-        notifier.records(ID, 2, vec![stored(1), stored(2)]);
+        notifier.announce_history_change(ID);
+        notifier.announce_records(ID, 2, vec![stored(1), stored(2)]);
         assert!(!subscription.has_caught_up(2), "what was told before the change does not hold");
     }
 }

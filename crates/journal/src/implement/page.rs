@@ -9,7 +9,7 @@ use crate::contract::{Digest, PageLimits, StoredRecord};
 /// Upper bound of the first allocation, since a damaged head may be any number.
 const FIRST_RECORDS: usize = 16 * 1024;
 
-/// The history that a page is read from, as its session's row states it.
+/// The bounds of the history that a page is read from, as stored in the session's row.
 #[derive(Clone, Copy, Debug)]
 pub struct PageHistory {
     /// The session that is read.

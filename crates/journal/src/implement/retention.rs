@@ -1,5 +1,5 @@
 //! Retention as pure functions: up to which position a session's records are removed, the snapshot that has to cover
-//! them, and what stays of the commands that caused them.
+//! them, and the remains of the commands that caused them.
 
 use budao_core::{
     event::{Answer, Command, CommandBody, Seq},
@@ -12,7 +12,7 @@ use crate::contract::{Digest, GapReason, Retention, StoredRecord};
 /// The topic that stands for the content of a command that retention removed.
 pub const REMOVED_TOPIC: &str = "journal.removed";
 
-/// The position, time and size of a record, which retention decides by.
+/// The properties of a record that retention bounds refer to.
 #[derive(Clone, Copy, Debug)]
 pub struct RetainedSize {
     /// The position in the session.
@@ -26,7 +26,7 @@ pub struct RetainedSize {
 /// Returns the last record to remove and the bound that requires it. `sizes` are oldest first. Records that the
 /// newest snapshot does not cover stay, because the state is folded from them.
 #[must_use]
-pub fn cut(
+pub fn find_removal_end(
     sizes: &[RetainedSize],
     covered: Seq,
     retention: &Retention,
@@ -88,27 +88,27 @@ pub fn removes_content(answer: &Answer, to: Seq) -> bool {
     }
 }
 
-/// A command with the digest of its content in place of the content. A repetition is still recognised by it.
+/// Replaces the content of a command by its digest, by which a repetition is still recognised.
 #[must_use]
-pub fn without_content(command: &Command) -> Command {
-    Command { body: digest_of(&command.body), ..command.clone() }
+pub fn strip_content(command: &Command) -> Command {
+    Command { body: content_digest(&command.body), ..command.clone() }
 }
 
-/// Whether a repeated command asks for the same as the stored one, whose content may be removed.
+/// Whether a repeated command has the same content as the stored one, whose content may be reduced to a digest.
 #[must_use]
 pub fn is_same_request(stored: &CommandBody, repeated: &CommandBody) -> bool {
-    stored == repeated || (is_removed(stored) && *stored == digest_of(repeated))
+    stored == repeated || (is_removed(stored) && *stored == content_digest(repeated))
 }
 
 fn is_removed(body: &CommandBody) -> bool {
     matches!(body, CommandBody::Annotate { topic, .. } if topic == REMOVED_TOPIC)
 }
 
-fn digest_of(body: &CommandBody) -> CommandBody {
+fn content_digest(body: &CommandBody) -> CommandBody {
     if is_removed(body) {
         return body.clone();
     }
-    // A value has its keys in one order, whatever order the sender wrote them in.
+    // `Value` sorts the keys, so the digest does not depend on the sender's order.
     let json = serde_json::to_value(body).unwrap_or_default().to_string();
     let data = Digest::of(json.as_bytes()).to_string().into();
     CommandBody::Annotate { topic: REMOVED_TOPIC.to_owned(), data }

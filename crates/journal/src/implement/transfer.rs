@@ -48,7 +48,7 @@ pub struct TransferredKey {
     pub outcome: Option<Bytes>,
 }
 
-/// What a journal offers beside its interfaces so that sessions can be moved into and out of it.
+/// Moves sessions, keys and notes into and out of a journal, with their positions and digests.
 #[async_trait]
 pub trait Transfer: Reader + Writer + Admin {
     /// Ids of sessions in order, starting after `after`.

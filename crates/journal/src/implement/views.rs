@@ -77,7 +77,7 @@ impl SessionChanges {
         self.tools.extend(changes.tool);
         if let Some(mark) = changes.code {
             self.codes.insert(mark.code);
-            let minute = bucket(record.at, 1).as_micros();
+            let minute = bucket_start(record.at, 1).as_micros();
             let count = self.rates.entry((mark.code, minute)).or_default();
             count.0 += i64::from(mark.is_raised);
             count.1 += i64::from(!mark.is_raised);
@@ -86,7 +86,7 @@ impl SessionChanges {
 }
 
 /// Prefixes of frequent events that change no view; they are not decoded.
-const BULK: [&[u8]; 5] = [
+const SKIPPED_PREFIXES: [&[u8]; 5] = [
     b"{\"text_delta\"",
     b"{\"thinking_delta\"",
     b"{\"tool_output_delta\"",
@@ -130,7 +130,7 @@ pub fn apply(summary: &mut SessionSummary, record: &StoredRecord) -> Result<Reco
     }
     summary.head = record.seq;
     summary.updated_at = record.at;
-    if BULK.iter().any(|prefix| record.body.starts_with(prefix)) {
+    if SKIPPED_PREFIXES.iter().any(|prefix| record.body.starts_with(prefix)) {
         return Ok(RecordChanges::default());
     }
     let event = record.event()?;
@@ -194,20 +194,20 @@ pub fn encode_summary(summary: &SessionSummary) -> Result<Vec<u8>, Fault> {
         .map_err(|error| Fault::new(Kind::Bug, Operation::AppendRecords).caused_by(&error))
 }
 
-/// Decodes what [`encode_summary`] wrote; none if it is something else.
+/// Decodes the output of [`encode_summary`]; `None` for any other bytes.
 pub fn decode_summary(body: &[u8]) -> Option<SessionSummary> {
     let stored: StoredSummary<SessionSummary> = serde_json::from_slice(body).ok()?;
     Some(SessionSummary { faults: stored.faults, ..stored.summary })
 }
 
 /// The start of the bucket that contains `at`, for buckets of `minutes` minutes.
-pub fn bucket(at: Timestamp, minutes: i64) -> Timestamp {
+pub fn bucket_start(at: Timestamp, minutes: i64) -> Timestamp {
     let length = BUCKET_MICROS.saturating_mul(minutes.max(1));
     let micros = at.as_micros();
     Timestamp::from_micros(micros.saturating_sub(micros.rem_euclid(length)))
 }
 
 /// The length in minutes, rounded up, at least 1.
-pub fn minutes(length: std::time::Duration) -> i64 {
+pub fn whole_minutes(length: std::time::Duration) -> i64 {
     i64::try_from(length.as_secs().div_ceil(60)).unwrap_or(i64::MAX / BUCKET_MICROS).max(1)
 }

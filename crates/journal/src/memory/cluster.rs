@@ -13,7 +13,7 @@ use crate::{
     implement::notifier::lock,
 };
 
-/// Everything that servers share besides sessions.
+/// The nodes, observed sessions and notes of the journal.
 #[derive(Debug, Default)]
 pub(super) struct MemoryCluster {
     nodes: BTreeMap<String, (Timestamp, NodeStatus)>,
@@ -22,7 +22,7 @@ pub(super) struct MemoryCluster {
 }
 
 impl MemoryCluster {
-    fn forget_old(&mut self, now: Timestamp) {
+    fn remove_forgotten(&mut self, now: Timestamp) {
         self.nodes.retain(|_, (beat, _)| now.since(*beat) < NODE_FORGOTTEN);
         let nodes = &self.nodes;
         self.observers.retain(|(_, holder)| nodes.contains_key(holder));
@@ -43,7 +43,7 @@ impl Cluster for Memory {
     async fn beat(&self, beat: NodeBeat) -> Result<bool, Fault> {
         let now = self.shared.world.clock.now();
         let mut cluster = lock(&self.shared.cluster);
-        cluster.forget_old(now);
+        cluster.remove_forgotten(now);
         let before = cluster.nodes.insert(beat.holder.clone(), (now, beat.status));
         for session in beat.left {
             cluster.observers.remove(&(session, beat.holder.clone()));
@@ -68,8 +68,9 @@ impl Cluster for Memory {
             .filter(|(_, by)| is_elsewhere(by))
             .map(|(session, _)| *session)
             .collect();
-        let is_held =
-            |session: &SessionId| self.with(|state, _| state.is_held_by(*session, holder, now));
+        let is_held = |session: &SessionId| {
+            self.with_state(|state, _| state.is_held_by(*session, holder, now))
+        };
         let observed = seen.into_iter().filter(is_held).collect();
         Ok(Census { nodes, observed })
     }
@@ -88,7 +89,7 @@ impl Cluster for Memory {
         limit: usize,
     ) -> Result<Vec<UnfinishedSession>, Fault> {
         let nodes: Vec<String> = lock(&self.shared.cluster).nodes.keys().cloned().collect();
-        self.with(|state, world| {
+        self.with_state(|state, world| {
             state.orphaned_sessions(dead, &nodes, after, limit, world.clock.now())
         })
     }

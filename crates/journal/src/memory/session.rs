@@ -9,7 +9,7 @@ use budao_core::{
     trace::Trace,
 };
 
-use super::timers::TimedState;
+use super::timers::TimerState;
 use crate::{
     contract::{
         Digest, GapReason, LeaseInfo, LeaseToken, Retention, SessionSummary, Snapshot, StoredRecord,
@@ -19,8 +19,8 @@ use crate::{
     implement::views::{self, RecordChanges},
 };
 
-/// What a record changed in the views, with its time and trace.
-pub(super) type TimedChanges = (Timestamp, Trace, RecordChanges);
+/// The view changes of one record, with its time and trace.
+pub(super) type RecordChangesAt = (Timestamp, Trace, RecordChanges);
 
 /// Records, commands, lease and views of one session.
 #[derive(Debug)]
@@ -38,8 +38,8 @@ pub(super) struct MemorySession {
     pub(super) commands: Vec<(Command, Option<Answer>)>,
     pub(super) snapshot: Option<Snapshot>,
     /// The timers and labels, folded when records are appended because they are read often.
-    pub(super) timed: TimedState,
-    /// Marks of removed records stay counted: a view covers the whole history, not only the records kept.
+    pub(super) timed: TimerState,
+    /// The view changes of removed records: a view covers the whole history, not only the records kept.
     removed_views: RemovedHistory,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct MemorySession {
 #[derive(Debug, Default)]
 struct RemovedHistory {
     summary: Option<SessionSummary>,
-    changes: Vec<TimedChanges>,
+    changes: Vec<RecordChangesAt>,
 }
 
 impl MemorySession {
@@ -63,7 +63,7 @@ impl MemorySession {
             expires: now,
             commands: Vec::new(),
             snapshot: None,
-            timed: TimedState::default(),
+            timed: TimerState::default(),
             removed_views: RemovedHistory::default(),
         }
     }
@@ -73,7 +73,7 @@ impl MemorySession {
     }
 
     /// Makes a snapshot at the head if the one there is does not reach `to`. Returns the position of the snapshot.
-    fn cover(&mut self, to: Seq) -> Seq {
+    fn ensure_snapshot(&mut self, to: Seq) -> Seq {
         let covered = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq);
         if covered >= to {
             return covered;
@@ -89,7 +89,7 @@ impl MemorySession {
     fn remove_contents(&mut self, to: Seq) {
         for (command, answer) in &mut self.commands {
             if answer.as_ref().is_some_and(|answer| retention::removes_content(answer, to)) {
-                *command = retention::without_content(command);
+                *command = retention::strip_content(command);
             }
         }
     }
@@ -104,13 +104,16 @@ impl MemorySession {
             .then(|| LeaseInfo { holder: self.holder.clone(), expires: self.expires })
     }
 
-    /// Whether another writer may take the lease although a holder has reserved the session.
+    /// Whether the session has no lease but is reserved for its last holder.
     pub(super) fn is_reserved(&self, now: Timestamp) -> bool {
         self.token.is_none() && self.lease(now).is_some()
     }
 
-    /// Folds the views from the removed and the kept records: the summary, and what each record changed.
-    pub(super) fn fold(&self, id: SessionId) -> Result<(SessionSummary, Vec<TimedChanges>), Fault> {
+    /// Folds the views from the removed and the kept records: the summary, and the changes of each record.
+    pub(super) fn fold(
+        &self,
+        id: SessionId,
+    ) -> Result<(SessionSummary, Vec<RecordChangesAt>), Fault> {
         let removed = &self.removed_views;
         let mut summary = removed.summary.clone().unwrap_or_else(|| views::empty_summary(id));
         let mut all = Vec::new();
@@ -147,10 +150,11 @@ impl MemorySession {
         retention: &Retention,
         now: Timestamp,
     ) -> Result<u64, Fault> {
-        let sizes: Vec<RetainedSize> = self.records.iter().map(size_of).collect();
-        let wanted = retention::cut(&sizes, Seq::MAX, retention, now);
-        let covered = wanted.map_or(0, |(to, _)| self.cover(to));
-        let Some((to, reason)) = retention::cut(&sizes, covered, retention, now) else {
+        let sizes: Vec<RetainedSize> = self.records.iter().map(retained_size).collect();
+        let wanted = retention::find_removal_end(&sizes, Seq::MAX, retention, now);
+        let covered = wanted.map_or(0, |(to, _)| self.ensure_snapshot(to));
+        let Some((to, reason)) = retention::find_removal_end(&sizes, covered, retention, now)
+        else {
             return Ok(0);
         };
         let count = self.records.partition_point(|record| record.seq <= to);
@@ -176,6 +180,6 @@ pub(super) fn digest_after<'a>(
     records.into_iter().fold(before, |before, record| record.digest_after(before))
 }
 
-fn size_of(record: &StoredRecord) -> RetainedSize {
+fn retained_size(record: &StoredRecord) -> RetainedSize {
     RetainedSize { seq: record.seq, at: record.at, bytes: record.body.len() as u64 }
 }

@@ -1,6 +1,6 @@
 //! The state of a journal in memory: plain data behind one lock. Each method is one operation of the contract.
 //!
-//! Every query folds the views anew from the records: slow and simple. Tests compare the SQLite journal with this one.
+//! Every query folds the views from all records: slow and simple. Tests compare the SQLite journal with this one.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -17,8 +17,8 @@ use budao_core::{
 use bytes::Bytes;
 
 use super::{
-    session::{MemorySession, TimedChanges, digest_after},
-    timers::TimedState,
+    session::{MemorySession, RecordChangesAt, digest_after},
+    timers::TimerState,
 };
 use crate::{
     contract::{
@@ -91,7 +91,7 @@ impl MemoryState {
             && lease.holder != request.holder
             && request.dead_holder.as_ref() != Some(&lease.holder)
         {
-            return Err(faults::busy(request.session, &lease.holder, now, lease.expires));
+            return Err(faults::session_busy(request.session, &lease.holder, now, lease.expires));
         }
         session.token = Some(token);
         session.holder.clone_from(&request.holder);
@@ -148,14 +148,14 @@ impl MemoryState {
         }
         let waits = |id: &CommandId| session.pending().any(|command| command.id == *id);
         if let Some((id, _)) = append.answers.iter().find(|(id, _)| !waits(id)) {
-            return Err(faults::not_waiting(append.session, id).into());
+            return Err(faults::command_not_pending(append.session, id).into());
         }
         let known = |id: &CommandId| session.commands.iter().any(|(command, _)| command.id == *id);
         for (index, (command, _)) in append.direct_commands.iter().enumerate() {
             let is_twice =
                 append.direct_commands[..index].iter().any(|(before, _)| before.id == command.id);
             if is_twice || known(&command.id) {
-                return Err(faults::repeated(append.session, &command.id).into());
+                return Err(faults::command_repeated(append.session, &command.id).into());
             }
         }
         let direct_commands =
@@ -169,7 +169,7 @@ impl MemoryState {
         let first = session.head + 1;
         let batch: Vec<StoredRecord> = (first..)
             .zip(encoded)
-            .map(|(seq, entry)| entry.stored(append.session, session.epoch, seq))
+            .map(|(seq, entry)| entry.to_stored(append.session, session.epoch, seq))
             .collect();
         batch.iter().for_each(|record| session.timed.apply(record));
         session.records.extend(batch.iter().cloned().map(StoredRecord::without_cached_event));
@@ -192,7 +192,7 @@ impl MemoryState {
         {
             return match answer {
                 _ if !retention::is_same_request(&before.body, &command.body) => {
-                    Err(faults::repeated(session, &command.id))
+                    Err(faults::command_repeated(session, &command.id))
                 }
                 Some(answer) => Ok(SubmitOutcome::Answered(answer.clone())),
                 None => Ok(SubmitOutcome::Pending),
@@ -201,7 +201,7 @@ impl MemoryState {
         let waiting = known.pending().count();
         if waiting >= limit {
             let operation = Operation::SubmitCommand;
-            return Err(faults::limit(
+            return Err(faults::limit_reached(
                 operation,
                 "queued_messages",
                 "commands",
@@ -223,7 +223,7 @@ impl MemoryState {
         let rejected = Answer::Rejected { fault };
         match commands.iter_mut().find(|(before, _)| before.id == command.id) {
             Some((before, _)) if !retention::is_same_request(&before.body, &command.body) => {
-                Err(faults::repeated(session, &command.id))
+                Err(faults::command_repeated(session, &command.id))
             }
             Some((_, answer)) => Ok(answer.get_or_insert(rejected).clone()),
             None => {
@@ -312,7 +312,13 @@ impl MemoryState {
         let (limit, size) = (self.limits.output_bytes_kept, content.len());
         if size > limit {
             let operation = Operation::WriteBlob;
-            return Err(faults::limit(operation, "output_bytes_kept", "bytes", limit, size));
+            return Err(faults::limit_reached(
+                operation,
+                "output_bytes_kept",
+                "bytes",
+                limit,
+                size,
+            ));
         }
         let digest = Digest::of(&content);
         let (_, users) = self.blobs.entry(digest).or_insert_with(|| (content, BTreeSet::new()));
@@ -367,7 +373,7 @@ impl MemoryState {
         let mut found = Vec::new();
         for (id, session) in &self.sessions {
             let (summary, changes) = session.fold(*id)?;
-            if session.head > 0 && fits(filter, &summary, &changes) {
+            if session.head > 0 && matches_filter(filter, &summary, &changes) {
                 found.push(summary);
             }
         }
@@ -394,7 +400,7 @@ impl MemoryState {
         Ok(found)
     }
 
-    /// `nodes` are the listed ones: a reservation of any other holder is void.
+    /// `nodes` are the holders of the listed nodes; a reservation of any other holder is void.
     pub(super) fn orphaned_sessions(
         &self,
         dead: &[String],
@@ -415,11 +421,11 @@ impl MemoryState {
         Ok(all.into_iter().filter(is_free).take(limit).collect())
     }
 
-    /// Each session with its lease and what wakes it.
-    pub(super) fn all_timed(
+    /// All sessions, each with its timers, labels and lease.
+    pub(super) fn sessions_with_timers(
         &self,
         now: Timestamp,
-    ) -> impl Iterator<Item = (SessionId, &TimedState, Option<LeaseInfo>)> {
+    ) -> impl Iterator<Item = (SessionId, &TimerState, Option<LeaseInfo>)> {
         self.sessions.iter().map(move |(id, session)| (*id, &session.timed, session.lease(now)))
     }
 
@@ -431,17 +437,20 @@ impl MemoryState {
     }
 
     pub(super) fn rates(&self, query: &RateQuery) -> Result<Vec<FaultRate>, Fault> {
-        let minutes = views::minutes(query.bucket);
-        let since = views::bucket(query.since, minutes);
+        let minutes = views::whole_minutes(query.bucket);
+        let since = views::bucket_start(query.since, minutes);
         let mut counts: BTreeMap<(&str, Timestamp), (u64, u64)> = BTreeMap::new();
         for (id, session) in &self.sessions {
             for (at, _, changes) in session.fold(*id)?.1 {
                 let Some(mark) = changes.code else { continue };
                 let is_wanted = query.code.as_deref().is_none_or(|code| code == mark.code);
                 // Counts have a resolution of one minute, as in the SQLite journal.
-                if is_wanted && views::bucket(at, 1) >= since && views::bucket(at, 1) < query.until
+                if is_wanted
+                    && views::bucket_start(at, 1) >= since
+                    && views::bucket_start(at, 1) < query.until
                 {
-                    let count = counts.entry((mark.code, views::bucket(at, minutes))).or_default();
+                    let count =
+                        counts.entry((mark.code, views::bucket_start(at, minutes))).or_default();
                     count.0 += u64::from(mark.is_raised);
                     count.1 += u64::from(!mark.is_raised);
                 }
@@ -498,7 +507,7 @@ impl MemoryState {
     }
 }
 
-fn fits(filter: &Filter, summary: &SessionSummary, changes: &[TimedChanges]) -> bool {
+fn matches_filter(filter: &Filter, summary: &SessionSummary, changes: &[RecordChangesAt]) -> bool {
     filter.ids.is_none_or(|(first, last)| (first..=last).contains(&summary.session))
         && filter.state.is_none_or(|state| state == summary.state)
         && filter.since.is_none_or(|since| summary.updated_at >= since)

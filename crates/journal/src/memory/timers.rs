@@ -13,12 +13,12 @@ use crate::contract::{StoredRecord, TimedSession, TimerQuery};
 
 /// The timers and labels of a session.
 #[derive(Debug, Default)]
-pub(super) struct TimedState {
+pub(super) struct TimerState {
     timers: Timers,
     labels: BTreeMap<String, String>,
 }
 
-impl TimedState {
+impl TimerState {
     pub(super) fn apply(&mut self, record: &StoredRecord) {
         // Deltas are most of the records and change nothing here.
         if record.body.starts_with(b"{\"text_delta\"") {
@@ -35,12 +35,12 @@ impl TimedState {
 
 impl MemoryState {
     pub(super) fn timed(&self, query: &TimerQuery, now: Timestamp) -> Vec<TimedSession> {
-        let is_wanted = |state: &TimedState| {
+        let is_wanted = |state: &TimerState| {
             let tenant = state.labels.get(Settings::TENANT).map_or("", String::as_str);
             query.tenant.as_deref().is_none_or(|wanted| wanted == tenant)
         };
         let mut found: Vec<TimedSession> = self
-            .all_timed(now)
+            .sessions_with_timers(now)
             .filter_map(|(session, state, lease)| {
                 let wake_at = state.timers.first_time().filter(|_| is_wanted(state))?;
                 let is_later = query.after.is_none_or(|after| (wake_at, session) > after);

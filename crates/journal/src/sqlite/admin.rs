@@ -11,11 +11,11 @@ use budao_core::{
 use rusqlite::Connection;
 
 use super::{
-    Sqlite, chain,
+    Sqlite, chain, connection_options,
     errors::SqliteError,
-    in_background, into_fault,
-    rows::position,
-    setup, unexpected_reply, upkeep,
+    in_background, into_fault, maintenance,
+    rows::read_position,
+    unexpected_reply,
     write_request::{FreeSpace, WriteReply, WriteRequest},
 };
 use crate::{
@@ -38,8 +38,8 @@ impl Sqlite {
 }
 
 /// The bytes of all pages.
-fn size(connection: &Connection, _path: &Path) -> Result<u64, SqliteError> {
-    let number = |sql: &str| connection.query_row(sql, [], |row| position(row, 0));
+fn database_bytes(connection: &Connection, _path: &Path) -> Result<u64, SqliteError> {
+    let number = |sql: &str| connection.query_row(sql, [], |row| read_position(row, 0));
     Ok(number("PRAGMA page_count")? * number("PRAGMA page_size")?)
 }
 
@@ -74,7 +74,7 @@ impl Admin for Sqlite {
             WriteReply::Retained(retained, _) => total.blobs = retained.blobs,
             done => return Err(unexpected_reply(Operation::ApplyRetention, &done)),
         }
-        // On a full disk there is no room to move pages. What was removed can be used again all the same.
+        // On a full disk there is no room to move pages. SQLite reuses the freed pages anyway.
         if let Err(fault) = self.shrink(FreeSpace::Reusable).await {
             tracing::warn!(%fault, "shrinking the journal failed");
         }
@@ -82,9 +82,11 @@ impl Admin for Sqlite {
     }
 
     async fn compact(&self) -> Result<CompactReport, Fault> {
-        let before_bytes = self.shared.readers.query(Operation::CheckJournal, size).await?;
+        let before_bytes =
+            self.shared.readers.query(Operation::CheckJournal, database_bytes).await?;
         self.shrink(FreeSpace::None).await?;
-        let after_bytes = self.shared.readers.query(Operation::CheckJournal, size).await?;
+        let after_bytes =
+            self.shared.readers.query(Operation::CheckJournal, database_bytes).await?;
         Ok(CompactReport { before_bytes, after_bytes })
     }
 
@@ -117,15 +119,15 @@ impl Admin for Sqlite {
     }
 
     async fn stats(&self) -> Result<JournalStats, Fault> {
-        self.shared.readers.query(Operation::CheckJournal, upkeep::stats).await
+        self.shared.readers.query(Operation::CheckJournal, maintenance::stats).await
     }
 
     async fn backup(&self, target: &Path) -> Result<(), Fault> {
         let target = target.to_owned();
         let readers = self.shared.readers.clone();
-        let setup = setup(&self.shared.options);
+        let setup = connection_options(&self.shared.options);
         in_background(Operation::BackUpJournal, move || {
-            upkeep::back_up(readers.path(), &target, setup)
+            maintenance::back_up(readers.path(), &target, setup)
                 .map_err(|error| error.into_fault(&target, Operation::BackUpJournal))
         })
         .await

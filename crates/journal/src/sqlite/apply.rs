@@ -48,11 +48,13 @@ impl WriterConnection {
                 self.settle_once(owner, *attempt, settlement)
             }
             WriteRequest::ForgetOnce(before) => self.forget_once(*before),
-            WriteRequest::Project => self.project_some().map(|more| Ok(WriteReply::More(more))),
+            WriteRequest::UpdateViews => {
+                self.update_views_slice().map(|more| Ok(WriteReply::More(more)))
+            }
             WriteRequest::RebuildViews => self.clear_views().map(|()| Ok(WriteReply::Nothing)),
-            WriteRequest::Retain(after, retention) => self.retain_some(*after, retention),
+            WriteRequest::Retain(after, retention) => self.retain_slice(*after, retention),
             WriteRequest::Sweep => self.sweep_blobs(),
-            WriteRequest::Shrink(keep) => self.shrink_some(*keep),
+            WriteRequest::Shrink(keep) => self.return_free_pages(*keep),
             WriteRequest::Delete(session) => self.delete(*session),
             WriteRequest::Adopt(history) => self.adopt(*history),
             WriteRequest::AdoptCommand(session, command, answer) => {
@@ -81,7 +83,7 @@ impl WriterConnection {
                     && lease.holder != request.holder
                     && request.dead_holder.as_ref() != Some(&lease.holder)
                 {
-                    let fault = faults::busy(session, &lease.holder, now, lease.expires);
+                    let fault = faults::session_busy(session, &lease.holder, now, lease.expires);
                     return Ok(Err(fault.into()));
                 }
                 row
@@ -93,7 +95,7 @@ impl WriterConnection {
         };
         // A session with a damaged end gets no new writer.
         self.forget_session(session);
-        let mut known = self.look_up(&row)?;
+        let mut known = self.load_session_state(&row)?;
         let token = LeaseToken((self.meta.last_token + 1).cast_unsigned());
         let mut row = SessionRow {
             token: Some(token),
@@ -138,7 +140,7 @@ impl WriterConnection {
             history;
         if SessionRow::load(self.connection()?, self.path(), session)?.is_some() {
             let now = self.context.world.clock.now();
-            return Ok(Err(faults::busy(session, "", now, now).into()));
+            return Ok(Err(faults::session_busy(session, "", now, now).into()));
         }
         let row = self.new_row(session);
         let epoch = epoch.unwrap_or(row.epoch);
@@ -162,8 +164,8 @@ impl WriterConnection {
         let Some(row) = SessionRow::load(self.connection()?, self.path(), session)? else {
             return Ok(Err(faults::unknown_session(session, Operation::ImportSession).into()));
         };
-        if rows::command(self.connection()?, self.path(), &row, &command.id.0)?.is_some() {
-            return Ok(Err(faults::repeated(session, &command.id).into()));
+        if rows::load_command(self.connection()?, self.path(), &row, &command.id.0)?.is_some() {
+            return Ok(Err(faults::command_repeated(session, &command.id).into()));
         }
         self.write_command(&row, &rows::encode(command), &command.id, answer)?;
         Ok(Ok(WriteReply::Nothing))
@@ -174,7 +176,7 @@ impl WriterConnection {
         let Some(mut row) = row.filter(|row| row.token == Some(lease.token)) else {
             return Ok(Err(faults::fenced(lease.session, Operation::TakeLease).into()));
         };
-        let head = self.known(lease.session)?.map_or(lease.head, |known| known.head);
+        let head = self.cached_session(lease.session)?.map_or(lease.head, |known| known.head);
         row.seal(self.cached_end(lease));
         row.expires = self.context.world.clock.now().after(ttl);
         row.update(self.connection()?)?;
@@ -204,14 +206,14 @@ impl WriterConnection {
 
     fn append(&mut self, append: &EncodedAppend) -> Result<WriteResult, SqliteError> {
         let session = append.session;
-        let known = self.known(session)?.filter(|known| known.token == Some(append.token));
+        let known = self.cached_session(session)?.filter(|known| known.token == Some(append.token));
         let Some(mut known) = known else { return Ok(Err(AppendError::Fenced)) };
         if known.head != append.expected {
             return Ok(Err(AppendError::Conflict { head: known.head }));
         }
         for (id, _) in &append.answers {
-            if !self.is_waiting(known.key, id)? {
-                return Ok(Err(faults::not_waiting(session, id).into()));
+            if !self.is_pending(known.key, id)? {
+                return Ok(Err(faults::command_not_pending(session, id).into()));
             }
         }
         if let Err(fault) = self.write_direct_commands(session, &append.direct_commands)? {
@@ -227,7 +229,7 @@ impl WriterConnection {
             self.write_snapshot(known.key, known.head, body)?;
         }
         if !append.answers.is_empty() {
-            self.effects.push(CommitNotice::Answered(session));
+            self.notices.push(CommitNotice::Answered(session));
         }
         let head = known.head;
         self.remember(session, known);
@@ -256,13 +258,14 @@ impl WriterConnection {
         let mut batch = Vec::new();
         if self.context.notifier.has_subscribers(session) {
             let records = (first..).zip(entries);
-            batch = records.map(|(seq, entry)| entry.stored(session, known.epoch, seq)).collect();
+            batch =
+                records.map(|(seq, entry)| entry.to_stored(session, known.epoch, seq)).collect();
         }
-        self.effects.push(CommitNotice::Records { session, head: known.head, batch });
+        self.notices.push(CommitNotice::Records { session, head: known.head, batch });
         Ok(())
     }
 
-    fn is_waiting(&self, key: i64, id: &CommandId) -> Result<bool, SqliteError> {
+    fn is_pending(&self, key: i64, id: &CommandId) -> Result<bool, SqliteError> {
         let waiting: Option<bool> = self
             .connection()?
             .prepare_cached("SELECT answer IS NULL FROM inbox WHERE session = ?1 AND command = ?2")?
@@ -286,15 +289,15 @@ impl WriterConnection {
         for (index, (command, _)) in direct_commands.iter().enumerate() {
             let is_twice =
                 direct_commands[..index].iter().any(|(before, _)| before.id == command.id);
-            let known = rows::command(self.connection()?, self.path(), &row, &command.id.0)?;
+            let known = rows::load_command(self.connection()?, self.path(), &row, &command.id.0)?;
             if is_twice || known.is_some() {
-                return Ok(Err(faults::repeated(session, &command.id)));
+                return Ok(Err(faults::command_repeated(session, &command.id)));
             }
         }
         for (command, answer) in direct_commands {
             self.write_command(&row, &rows::encode(command), &command.id, Some(answer))?;
         }
-        self.effects.push(CommitNotice::Answered(session));
+        self.notices.push(CommitNotice::Answered(session));
         Ok(Ok(()))
     }
 
@@ -343,24 +346,27 @@ impl WriterConnection {
         let Some(row) = SessionRow::load(self.connection()?, self.path(), session)? else {
             return Ok(Err(faults::unknown_session(session, Operation::SubmitCommand).into()));
         };
-        if let Some(before) = rows::command(self.connection()?, self.path(), &row, &command.id.0)? {
+        if let Some(before) =
+            rows::load_command(self.connection()?, self.path(), &row, &command.id.0)?
+        {
             return Ok(match before.answer {
                 _ if !retention::is_same_request(&before.command.body, &command.body) => {
-                    Err(faults::repeated(session, &command.id).into())
+                    Err(faults::command_repeated(session, &command.id).into())
                 }
                 Some(answer) => Ok(WriteReply::Submitted(SubmitOutcome::Answered(answer))),
                 None => Ok(WriteReply::Submitted(SubmitOutcome::Pending)),
             });
         }
         let limit = self.context.limits.queued_messages;
-        let waiting = self.waiting(row.key)?;
+        let waiting = self.count_pending(row.key)?;
         if waiting >= limit {
             let operation = Operation::SubmitCommand;
-            let fault = faults::limit(operation, "queued_messages", "commands", limit, waiting + 1);
+            let fault =
+                faults::limit_reached(operation, "queued_messages", "commands", limit, waiting + 1);
             return Ok(Err(fault.into()));
         }
         self.write_command(&row, &rows::encode(command), &command.id, None)?;
-        self.effects.push(CommitNotice::Command(session));
+        self.notices.push(CommitNotice::Command(session));
         Ok(Ok(WriteReply::Submitted(SubmitOutcome::New)))
     }
 
@@ -373,9 +379,9 @@ impl WriterConnection {
         let Some(row) = SessionRow::load(self.connection()?, self.path(), session)? else {
             return Ok(Err(faults::unknown_session(session, Operation::SubmitCommand).into()));
         };
-        match rows::command(self.connection()?, self.path(), &row, &command.id.0)? {
+        match rows::load_command(self.connection()?, self.path(), &row, &command.id.0)? {
             Some(before) if !retention::is_same_request(&before.command.body, &command.body) => {
-                return Ok(Err(faults::repeated(session, &command.id).into()));
+                return Ok(Err(faults::command_repeated(session, &command.id).into()));
             }
             Some(before) => {
                 if let Some(answer) = before.answer {
@@ -387,7 +393,7 @@ impl WriterConnection {
                 self.write_command(&row, &rows::encode(command), &command.id, Some(rejected))?;
             }
         }
-        self.effects.push(CommitNotice::Answered(session));
+        self.notices.push(CommitNotice::Answered(session));
         Ok(Ok(WriteReply::Submitted(SubmitOutcome::Answered(rejected.clone()))))
     }
 
@@ -412,11 +418,11 @@ impl WriterConnection {
         Ok(())
     }
 
-    pub(super) fn waiting(&self, key: i64) -> Result<usize, SqliteError> {
+    pub(super) fn count_pending(&self, key: i64) -> Result<usize, SqliteError> {
         let count = self
             .connection()?
             .prepare_cached("SELECT count(*) FROM inbox WHERE session = ?1 AND answer IS NULL")?
-            .query_row([key], |row| rows::position(row, 0))?;
+            .query_row([key], |row| rows::read_position(row, 0))?;
         Ok(usize::try_from(count).unwrap_or(usize::MAX))
     }
 
@@ -426,7 +432,7 @@ impl WriterConnection {
         digest: Digest,
         content: &[u8],
     ) -> Result<WriteResult, SqliteError> {
-        let Some(known) = self.known(session)? else {
+        let Some(known) = self.cached_session(session)? else {
             return Ok(Err(faults::unknown_session(session, Operation::WriteBlob).into()));
         };
         self.write_blob(known.key, digest, content)?;

@@ -16,7 +16,7 @@ use crate::{
 pub struct SqliteBackend;
 
 /// The path in a URL. `sqlite:///a/b` and `sqlite:/a/b` both name `/a/b`.
-fn path(url: &str) -> &Path {
+fn path_of_url(url: &str) -> &Path {
     let path = url.strip_prefix("sqlite:").unwrap_or(url);
     Path::new(path.strip_prefix("//").filter(|_| path.len() < url.len()).unwrap_or(path))
 }
@@ -26,7 +26,7 @@ impl Backend for SqliteBackend {
     fn accepts(&self, url: &str) -> bool {
         let is_ours =
             url.starts_with("sqlite:") || !(url.contains("://") || url.starts_with("memory:"));
-        is_ours && !path(url).as_os_str().is_empty()
+        is_ours && !path_of_url(url).as_os_str().is_empty()
     }
 
     fn kind(&self) -> &'static str {
@@ -44,7 +44,8 @@ impl Backend for SqliteBackend {
         world: World,
         limits: Limits,
     ) -> Result<Arc<dyn Journal>, Fault> {
-        let (path, options) = (path(url), SqliteOptions { limits, ..SqliteOptions::default() });
+        let (path, options) =
+            (path_of_url(url), SqliteOptions { limits, ..SqliteOptions::default() });
         let journal = match access {
             Access::Create => Sqlite::open(path, world, options).await,
             Access::Existing => Sqlite::open_existing(path, world, options).await,
@@ -54,15 +55,15 @@ impl Backend for SqliteBackend {
     }
 
     async fn inspect(&self, url: &str) -> Result<Inspection, Fault> {
-        let (file, content) = Sqlite::inspect(path(url)).await?;
+        let (file, content) = Sqlite::inspect(path_of_url(url)).await?;
         Ok(Inspection { file: Some(file), exists: content == PathContent::Journal })
     }
 
     async fn check(&self, url: &str, progress: Progress) -> Result<CheckReport, Fault> {
-        Sqlite::check_with_progress(path(url), progress).await
+        Sqlite::check_with_progress(path_of_url(url), progress).await
     }
 
     async fn salvage(&self, url: &str, out: OutputFactory) -> Result<ExportReport, Fault> {
-        Sqlite::export_salvage(path(url), out).await
+        Sqlite::export_salvage(path_of_url(url), out).await
     }
 }

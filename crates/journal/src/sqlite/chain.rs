@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::{
     errors::SqliteError,
-    rows::{self, SessionRow, position},
+    rows::{self, SessionRow, read_position},
 };
 use crate::{
     contract::{Anchor, BatchLink, ChainPage, Digest},
@@ -18,13 +18,13 @@ use crate::{
 };
 
 /// Batches that the index does not have yet are found by a scan behind its end.
-const LINKS: &str = "SELECT first, count, substr(body, 2, 32), substr(body, -36, 32) FROM batch \
+const LINKS_SQL: &str = "SELECT first, count, substr(body, 2, 32), substr(body, -36, 32) FROM batch \
     WHERE batch_id IN (SELECT batch_id FROM batch_index WHERE session = ?1 \
         UNION ALL SELECT batch_id FROM batch WHERE batch_id > (SELECT indexed_to FROM meta) AND session = ?1) \
     AND session = ?1 AND first + count - 1 > ?2 ORDER BY first LIMIT ?3";
 
 /// The highest position that tables other than `batch` and `session` state.
-const KNOWN_HEAD: &str = "SELECT max(coalesce((SELECT head FROM view_session WHERE session = ?1), 0), \
+const KNOWN_HEAD_SQL: &str = "SELECT max(coalesce((SELECT head FROM view_session WHERE session = ?1), 0), \
     coalesce((SELECT seq FROM snapshot WHERE session = ?1), 0), \
     coalesce((SELECT max(first) FROM batch_index WHERE session = ?1), 0))";
 
@@ -37,11 +37,13 @@ pub(super) fn chain(
 ) -> Result<ChainPage, SqliteError> {
     let row = SessionRow::load(connection, path, session)?
         .ok_or_else(|| faults::unknown_session(session, Operation::CheckJournal))?;
-    let known_head: Option<i64> =
-        connection.prepare_cached(KNOWN_HEAD)?.query_row([row.key], |row| row.get(0)).optional()?;
-    let mut statement = connection.prepare_cached(LINKS)?;
+    let known_head: Option<i64> = connection
+        .prepare_cached(KNOWN_HEAD_SQL)?
+        .query_row([row.key], |row| row.get(0))
+        .optional()?;
+    let mut statement = connection.prepare_cached(LINKS_SQL)?;
     let parameters = (row.key, after.cast_signed(), rows::sql_limit(limit));
-    let links = statement.query_map(parameters, link)?.collect::<Result<_, _>>()?;
+    let links = statement.query_map(parameters, read_link)?.collect::<Result<_, _>>()?;
     let sealed_to = row.sealed.map_or(0, |sealed| sealed.seq);
     let known_head = known_head.unwrap_or(0).max(0).cast_unsigned().max(sealed_to);
     let is_head = |sealed: &Anchor| sealed.seq == known_head;
@@ -54,14 +56,14 @@ pub(super) fn chain(
     })
 }
 
-fn link(row: &Row<'_>) -> Result<BatchLink, rusqlite::Error> {
-    let (first, count) = (position(row, 0)?, position(row, 1)?);
+fn read_link(row: &Row<'_>) -> Result<BatchLink, rusqlite::Error> {
+    let (first, count) = (read_position(row, 0)?, read_position(row, 1)?);
     let last = first.saturating_add(count).saturating_sub(1);
-    Ok(BatchLink { first, last, previous: digest(row, 2)?, digest: digest(row, 3)? })
+    Ok(BatchLink { first, last, previous: read_digest(row, 2)?, digest: read_digest(row, 3)? })
 }
 
 /// A digest; zeros if the batch is too short to have one.
-fn digest(row: &Row<'_>, column: usize) -> Result<Digest, rusqlite::Error> {
+fn read_digest(row: &Row<'_>, column: usize) -> Result<Digest, rusqlite::Error> {
     let bytes = row.get_ref(column)?.as_bytes()?;
     Ok(Digest(bytes.try_into().unwrap_or_default()))
 }

@@ -13,10 +13,10 @@ use super::{
     apply::snapshot_checksum,
     errors::SqliteError,
     inspect::{self, PathContent},
-    rows::{self, InboxRow, SessionRow, position},
+    rows::{self, InboxRow, SessionRow, read_position},
     schema::{self, ConnectionOptions, Meta, Purpose},
     watermark::{self, Watermark},
-    writer_connection::{mark_of, read_watermark},
+    writer_connection::{read_watermark, watermark_from_tables},
 };
 use crate::{
     contract::{CheckReport, Damage, Digest},
@@ -30,7 +30,7 @@ use crate::{
 const MAX_FINDINGS: usize = 1000;
 
 impl Damage {
-    fn of_file(description: impl Into<String>, survives: impl Into<String>) -> Self {
+    fn in_file(description: impl Into<String>, survives: impl Into<String>) -> Self {
         Self {
             session: None,
             seq: None,
@@ -39,7 +39,7 @@ impl Damage {
         }
     }
 
-    fn of_session(row: &SessionRow, description: impl Into<String>) -> Self {
+    fn in_session(row: &SessionRow, description: impl Into<String>) -> Self {
         let survives = "its records".into();
         Self { session: Some(row.session), seq: None, description: description.into(), survives }
     }
@@ -58,7 +58,7 @@ pub(super) fn check(
     let inspected = match inspect::inspect(path, Operation::CheckJournal) {
         Ok(inspected) => inspected,
         Err(fault) if fault.kind() == Kind::JournalDamaged => {
-            found.damages.push(Damage::of_file(fault.to_string(), SALVAGE));
+            found.damages.push(Damage::in_file(fault.to_string(), SALVAGE));
             return Ok(found);
         }
         Err(fault) => return Err(fault),
@@ -66,20 +66,20 @@ pub(super) fn check(
     let path = &inspected.path;
     if inspected.content == PathContent::Empty {
         if watermark::path_of(path).exists() {
-            found.damages.push(Damage::of_file("the journal is empty, and was not", "nothing"));
+            found.damages.push(Damage::in_file("the journal is empty, and was not", "nothing"));
         }
         return Ok(found);
     }
-    let inspected = inspected.must_be_journal(Operation::CheckJournal)?;
+    let inspected = inspected.require_journal(Operation::CheckJournal)?;
     let path = &inspected.path;
     let done = connect(path, setup).and_then(|connection| {
         // The watermark is read before the tables, so that it can be behind them but not ahead.
-        let meta = Meta::must_load(&connection, path);
+        let meta = Meta::load_required(&connection, path);
         let recorded = meta.as_ref().ok().and_then(|meta| read_watermark(path, meta));
         connection.execute_batch("BEGIN")?;
         let mut check = FileCheck { connection: &connection, path, found: &mut found, progress };
-        check.structure()?;
-        check.all(&meta?, recorded)
+        check.check_structure()?;
+        check.check_all(&meta?, recorded)
     });
     match done {
         Ok(()) => Ok(found),
@@ -91,7 +91,7 @@ pub(super) fn check(
             ) {
                 return Err(fault);
             }
-            found.damages.push(Damage::of_file(fault.to_string(), SALVAGE));
+            found.damages.push(Damage::in_file(fault.to_string(), SALVAGE));
             Ok(found)
         }
     }
@@ -99,7 +99,8 @@ pub(super) fn check(
 
 /// Opens the file read-only, so that closing it does not checkpoint into a file that may be damaged.
 pub(super) fn connect(path: &Path, setup: ConnectionOptions) -> Result<Connection, SqliteError> {
-    let setup = ConnectionOptions { busy: setup.busy.max(Duration::from_secs(1)), ..setup };
+    let setup =
+        ConnectionOptions { busy_timeout: setup.busy_timeout.max(Duration::from_secs(1)), ..setup };
     schema::connect(path, Purpose::ReadOnly, setup)
 }
 
@@ -120,44 +121,47 @@ struct SessionProgress {
 }
 
 impl FileCheck<'_> {
-    fn report(&mut self, damage: Damage) {
+    fn add_finding(&mut self, damage: Damage) {
         if self.found.damages.len() < MAX_FINDINGS {
             self.found.damages.push(damage);
         }
     }
 
     /// Runs SQLite's own check of its pages and indexes.
-    fn structure(&mut self) -> Result<(), SqliteError> {
+    fn check_structure(&mut self) -> Result<(), SqliteError> {
         let mut statement = self.connection.prepare("PRAGMA integrity_check(100)")?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let line: String = row.get(0)?;
             if line != "ok" {
-                self.report(Damage::of_file(line, SALVAGE));
+                self.add_finding(Damage::in_file(line, SALVAGE));
             }
         }
         Ok(())
     }
 
-    fn all(&mut self, meta: &Meta, recorded: Option<Watermark>) -> Result<(), SqliteError> {
+    fn check_all(&mut self, meta: &Meta, recorded: Option<Watermark>) -> Result<(), SqliteError> {
         self.found.lost.clone_from(&meta.lost);
-        let mark = mark_of(self.connection, meta)?;
+        let mark = watermark_from_tables(self.connection, meta)?;
         if let Some(recorded) = recorded.filter(|recorded| mark.is_behind(*recorded)) {
             let description =
                 format!("the end is missing: {recorded:?} was acknowledged, {mark:?} is there");
-            self.report(Damage::of_file(description, "everything before it"));
+            self.add_finding(Damage::in_file(description, "everything before it"));
         }
         if meta.indexed > mark.batch_id || meta.viewed > mark.batch_id || meta.indexed < 0 {
-            self.report(Damage::of_file("the index claims batches that are not there", SALVAGE));
+            self.add_finding(Damage::in_file(
+                "the index claims batches that are not there",
+                SALVAGE,
+            ));
         }
-        let mut sessions = self.sessions()?;
-        self.batches(&mut sessions, meta)?;
-        self.ends(sessions, meta)?;
-        self.index_entries(meta)?;
-        self.blobs()
+        let mut sessions = self.check_sessions()?;
+        self.check_batches(&mut sessions, meta)?;
+        self.check_ends(sessions, meta)?;
+        self.check_index_entries(meta)?;
+        self.check_blobs()
     }
 
-    fn sessions(&mut self) -> Result<HashMap<i64, SessionProgress>, SqliteError> {
+    fn check_sessions(&mut self) -> Result<HashMap<i64, SessionProgress>, SqliteError> {
         let mut sessions = HashMap::new();
         for (key, row) in SessionRow::load_many(self.connection, self.path, 0, usize::MAX)? {
             match row {
@@ -165,7 +169,7 @@ impl FileCheck<'_> {
                     sessions
                         .insert(key, SessionProgress { row, next: 0, chain: None, damaged: None });
                 }
-                Err(fault) => self.report(Damage::of_file(fault.to_string(), SALVAGE)),
+                Err(fault) => self.add_finding(Damage::in_file(fault.to_string(), SALVAGE)),
             }
         }
         self.found.sessions = sessions.len() as u64;
@@ -173,7 +177,7 @@ impl FileCheck<'_> {
     }
 
     /// Checks every batch once, in file order.
-    fn batches(
+    fn check_batches(
         &mut self,
         sessions: &mut HashMap<i64, SessionProgress>,
         meta: &Meta,
@@ -181,7 +185,7 @@ impl FileCheck<'_> {
         let connection = self.connection;
         let last =
             connection.query_row("SELECT coalesce(max(batch_id), 0) FROM batch", [], |row| {
-                position(row, 0)
+                read_position(row, 0)
             })?;
         let mut statement = connection
             .prepare("SELECT batch_id, session, first, count, body FROM batch ORDER BY batch_id")?;
@@ -190,11 +194,14 @@ impl FileCheck<'_> {
             let (batch_id, key): (i64, i64) = (row.get(0)?, row.get(1)?);
             (self.progress)(batch_id.cast_unsigned(), last);
             let Some(progress) = sessions.get_mut(&key) else {
-                self.report(Damage::of_file(format!("batch {batch_id} has no session"), SALVAGE));
+                self.add_finding(Damage::in_file(
+                    format!("batch {batch_id} has no session"),
+                    SALVAGE,
+                ));
                 continue;
             };
             let blob = row.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?;
-            let good = progress.take(position(row, 2)?, position(row, 3)?, blob);
+            let good = progress.take(read_position(row, 2)?, read_position(row, 3)?, blob);
             self.found.records += good;
             if batch_id <= meta.indexed {
                 let indexed: Option<i64> = connection
@@ -205,59 +212,61 @@ impl FileCheck<'_> {
                     .optional()?;
                 if indexed != Some(batch_id) {
                     let description = format!("batch {batch_id} is not where the index says");
-                    let damage = Damage::of_session(&progress.row, description);
-                    self.report(damage);
+                    let damage = Damage::in_session(&progress.row, description);
+                    self.add_finding(damage);
                 }
             }
         }
         Ok(())
     }
 
-    fn ends(
+    fn check_ends(
         &mut self,
         sessions: HashMap<i64, SessionProgress>,
         meta: &Meta,
     ) -> Result<(), SqliteError> {
         for progress in sessions.into_values() {
             let row = &progress.row;
-            let head = rows::end(self.connection, row, meta.indexed)?.head;
+            let head = rows::history_end(self.connection, row, meta.indexed)?.head;
             let last = progress.next.saturating_sub(1).max(row.removed_to);
             if let Some(seq) = progress.damaged.or((head != last).then_some(last + 1)) {
-                self.report(Damage {
+                self.add_finding(Damage {
                     session: Some(row.session),
                     seq: Some(seq),
                     description: format!("record {seq} is damaged or missing"),
                     survives: format!("records {} to {}", row.removed_to + 1, seq - 1),
                 });
             }
-            self.snapshot(row, last)?;
-            self.inbox(row)?;
+            self.check_snapshot(row, last)?;
+            self.check_inbox(row)?;
         }
         Ok(())
     }
 
-    fn snapshot(&mut self, row: &SessionRow, head: Seq) -> Result<(), SqliteError> {
+    fn check_snapshot(&mut self, row: &SessionRow, head: Seq) -> Result<(), SqliteError> {
         let found: Option<(u64, bool)> = self
             .connection
             .prepare_cached("SELECT seq, body, checksum FROM snapshot WHERE session = ?1")?
             .query_row([row.key], |found| {
-                let seq = position(found, 0)?;
+                let seq = read_position(found, 0)?;
                 let body = found.get_ref(1)?.as_blob()?;
                 Ok((seq, snapshot_checksum(seq, body) == found.get::<_, u32>(2)?))
             })
             .optional()?;
         match found {
-            Some((_, false)) => self.report(Damage::of_session(row, "its snapshot is damaged")),
+            Some((_, false)) => {
+                self.add_finding(Damage::in_session(row, "its snapshot is damaged"));
+            }
             Some((seq, true)) if seq > head => {
                 let description = format!("its snapshot covers {seq} records, {head} are there");
-                self.report(Damage::of_session(row, description));
+                self.add_finding(Damage::in_session(row, description));
             }
             _ => {}
         }
         Ok(())
     }
 
-    fn inbox(&mut self, row: &SessionRow) -> Result<(), SqliteError> {
+    fn check_inbox(&mut self, row: &SessionRow) -> Result<(), SqliteError> {
         let connection = self.connection;
         let sql = "SELECT id, body, answer, checksum, command FROM inbox WHERE session = ?1";
         let mut statement = connection.prepare_cached(sql)?;
@@ -268,29 +277,29 @@ impl FileCheck<'_> {
                 Ok(kept) if *kept.command.id.0 == *name => self.found.commands += 1,
                 Ok(_) => {
                     let description = format!("command `{name}` is another one");
-                    self.report(Damage::of_session(row, description));
+                    self.add_finding(Damage::in_session(row, description));
                 }
                 Err(error) => {
                     let fault = error.into_fault(self.path, Operation::CheckJournal);
-                    self.report(Damage::of_session(row, fault.to_string()));
+                    self.add_finding(Damage::in_session(row, fault.to_string()));
                 }
             }
         }
         Ok(())
     }
 
-    fn index_entries(&mut self, meta: &Meta) -> Result<(), SqliteError> {
+    fn check_index_entries(&mut self, meta: &Meta) -> Result<(), SqliteError> {
         let sql = "SELECT count(*) FROM batch_index s LEFT JOIN batch b ON b.batch_id = s.batch_id \
              WHERE b.batch_id IS NULL OR b.session != s.session OR b.first != s.first OR s.batch_id > ?1";
         let dangling: i64 = self.connection.query_row(sql, [meta.indexed], |row| row.get(0))?;
         if dangling > 0 {
             let description = format!("{dangling} index entries point nowhere");
-            self.report(Damage::of_file(description, "the records"));
+            self.add_finding(Damage::in_file(description, "the records"));
         }
         Ok(())
     }
 
-    fn blobs(&mut self) -> Result<(), SqliteError> {
+    fn check_blobs(&mut self) -> Result<(), SqliteError> {
         let connection = self.connection;
         let mut statement = connection.prepare("SELECT hash, body FROM blob")?;
         let mut rows = statement.query([])?;
@@ -301,14 +310,14 @@ impl FileCheck<'_> {
                 self.found.blobs += 1;
             } else {
                 let description = format!("the kept output {digest} is damaged");
-                self.report(Damage::of_file(description, "the records"));
+                self.add_finding(Damage::in_file(description, "the records"));
             }
         }
         let sql = "SELECT count(*) FROM blob_reference WHERE hash NOT IN (SELECT hash FROM blob)";
         let missing: i64 = connection.query_row(sql, [], |row| row.get(0))?;
         if missing > 0 {
             let description = format!("{missing} kept outputs are missing");
-            self.report(Damage::of_file(description, "the records"));
+            self.add_finding(Damage::in_file(description, "the records"));
         }
         Ok(())
     }

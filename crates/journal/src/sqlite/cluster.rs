@@ -24,7 +24,7 @@ use crate::contract::{
 const OPERATION: Operation = Operation::TakeLease;
 
 /// Sessions whose lease `?1` has and that nodes with a beat after `?2` observe.
-const OBSERVED: &str = "SELECT DISTINCT o.session FROM observer o JOIN node n ON n.holder = o.holder \
+const OBSERVED_SQL: &str = "SELECT DISTINCT o.session FROM observer o JOIN node n ON n.holder = o.holder \
     JOIN session s ON s.uuid = o.session \
     WHERE o.holder <> ?1 AND n.beat > ?2 AND s.holder = ?1 AND (s.token IS NOT NULL OR s.expires > ?3)";
 
@@ -139,12 +139,12 @@ fn read_census(
         Ok(NodeInfo {
             holder: row.get(0)?,
             silent_for: now.since(Timestamp::from_micros(row.get(1)?)),
-            // A status of another version is shown with what this version knows of it.
+            // A status that another version wrote is read field by field; unknown fields are dropped.
             status: serde_json::from_slice(&status).unwrap_or_default(),
         })
     })?;
     let nodes = nodes.collect::<Result<_, _>>()?;
-    let mut statement = connection.prepare_cached(OBSERVED)?;
+    let mut statement = connection.prepare_cached(OBSERVED_SQL)?;
     let since = now.as_micros().saturating_sub(micros(NODE_GONE));
     let observed = statement.query_map((holder, since, now.as_micros()), |row| {
         Ok(SessionId(Uuid::from_bytes(row.get(0)?)))

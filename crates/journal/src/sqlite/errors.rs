@@ -28,14 +28,14 @@ impl SqliteError {
     pub(crate) fn into_fault(self, path: &Path, operation: Operation) -> Fault {
         match self {
             Self::Fault(fault) => fault,
-            Self::Sql(error) => fault(&error, path, operation),
+            Self::Sql(error) => to_fault(&error, path, operation),
         }
     }
 
     pub(crate) fn as_fault(&self, path: &Path, operation: Operation) -> Fault {
         match self {
             Self::Fault(fault) => fault.clone(),
-            Self::Sql(error) => fault(error, path, operation),
+            Self::Sql(error) => to_fault(error, path, operation),
         }
     }
 
@@ -60,7 +60,7 @@ impl SqliteError {
     }
 }
 
-fn kind(error: &rusqlite::Error) -> Kind {
+fn classify(error: &rusqlite::Error) -> Kind {
     let extended = error.sqlite_error().map_or(0, |error| error.extended_code);
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => Kind::DiskFull,
@@ -85,8 +85,8 @@ fn kind(error: &rusqlite::Error) -> Kind {
     }
 }
 
-fn fault(error: &rusqlite::Error, path: &Path, operation: Operation) -> Fault {
-    let kind = match kind(error) {
+fn to_fault(error: &rusqlite::Error, path: &Path, operation: Operation) -> Fault {
+    let kind = match classify(error) {
         // SQLite reports a missing file and a side file that cannot be created with the same error.
         Kind::JournalGone if path.exists() => Kind::JournalReadOnly,
         kind => kind,
@@ -117,7 +117,7 @@ pub(crate) fn io_fault(error: &std::io::Error, path: &Path, operation: Operation
     Fault::new(kind, operation).with(Fact::Path, path.display().to_string()).caused_by(error)
 }
 
-pub(crate) fn damaged(path: &Path, operation: Operation, cause: impl Into<String>) -> Fault {
+pub(crate) fn damage_fault(path: &Path, operation: Operation, cause: impl Into<String>) -> Fault {
     Fault::new(Kind::JournalDamaged, operation)
         .with(Fact::Path, path.display().to_string())
         .with_cause(cause)

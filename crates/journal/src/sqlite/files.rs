@@ -21,7 +21,7 @@ use crate::implement::notifier::lock;
 pub(super) type Identity = (u64, u64);
 
 /// The journals that this process has open, with the number of users of each descriptor.
-static OPEN: Mutex<BTreeMap<Identity, (usize, File)>> = Mutex::new(BTreeMap::new());
+static OPEN_FILES: Mutex<BTreeMap<Identity, (usize, File)>> = Mutex::new(BTreeMap::new());
 
 /// A file in use as a journal. It must outlive every connection to the file.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) struct OpenFile {
 impl OpenFile {
     /// Opens a regular file, or shares the descriptor that this process already has.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let mut open = lock(&OPEN);
+        let mut open = lock(&OPEN_FILES);
         let identity = identity(path)?;
         if let Some((users, _)) = open.get_mut(&identity) {
             *users += 1;
@@ -49,17 +49,17 @@ impl OpenFile {
 
     /// The user id of the file's owner.
     pub(super) fn owner(&self) -> Result<u32> {
-        self.with(|file| Ok(file.metadata()?.uid()))
+        self.with_file(|file| Ok(file.metadata()?.uid()))
     }
 
     /// Reads the beginning of the file.
     pub(super) fn header(&self) -> Result<Header> {
-        self.with(|file| read_header(file, 0))
+        self.with_file(|file| read_header(file, 0))
     }
 
     /// Removes the permissions of all users except the owner.
     pub(super) fn make_private(&self) -> Result<()> {
-        self.with(|file| {
+        self.with_file(|file| {
             let mode = file.metadata()?.permissions().mode();
             if mode & 0o077 == 0 {
                 return Ok(());
@@ -68,8 +68,8 @@ impl OpenFile {
         })
     }
 
-    fn with<T>(&self, work: impl FnOnce(&File) -> Result<T>) -> Result<T> {
-        match lock(&OPEN).get(&self.identity) {
+    fn with_file<T>(&self, work: impl FnOnce(&File) -> Result<T>) -> Result<T> {
+        match lock(&OPEN_FILES).get(&self.identity) {
             Some((_, file)) => work(file),
             None => Err(ErrorKind::NotFound.into()),
         }
@@ -78,7 +78,7 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        let mut open = lock(&OPEN);
+        let mut open = lock(&OPEN_FILES);
         if let Some((users, _)) = open.get_mut(&self.identity) {
             *users -= 1;
             if *users == 0 {
@@ -91,7 +91,7 @@ impl Drop for OpenFile {
 /// Creates an empty file with mode 0600 from the start. SQLite gives its side files the same mode.
 pub(super) fn create_new(path: &Path) -> Result<()> {
     // The lock stops this process from opening the file before this descriptor is closed.
-    let _open = lock(&OPEN);
+    let _open = lock(&OPEN_FILES);
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map(drop)
 }
 

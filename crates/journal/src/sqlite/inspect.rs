@@ -15,10 +15,10 @@ use budao_core::fault::{Fact, Fault, Kind, Operation};
 use rustix::{io::Errno, process::geteuid};
 
 use super::{
-    errors::{damaged, io_fault},
+    errors::{damage_fault, io_fault},
     files::{self, OpenFile},
     pages,
-    schema::APPLICATION,
+    schema::APPLICATION_ID,
     watermark,
 };
 
@@ -54,14 +54,14 @@ pub(super) struct InspectedPath {
 
 impl InspectedPath {
     /// Refuses a path that has no journal yet.
-    pub(super) fn must_be_journal(self, operation: Operation) -> Result<Self, Fault> {
+    pub(super) fn require_journal(self, operation: Operation) -> Result<Self, Fault> {
         match self.content {
             PathContent::Journal => Ok(self),
             PathContent::Absent | PathContent::Empty => Err(no_journal(&self.path, operation)),
         }
     }
 
-    /// Returns the path and its open file, or a fault if the file is absent.
+    /// Splits into the path and its open file. `no_journal` if the file is absent.
     pub(super) fn into_file(self, operation: Operation) -> Result<(PathBuf, Arc<OpenFile>), Fault> {
         match self.file {
             Some(file) => Ok((self.path, Arc::new(file))),
@@ -70,11 +70,11 @@ impl InspectedPath {
     }
 
     /// Refuses a file of another user.
-    pub(super) fn must_be_own(&self, operation: Operation) -> Result<(), Fault> {
+    pub(super) fn require_owner(&self, operation: Operation) -> Result<(), Fault> {
         if self.file.is_none() || self.owner == geteuid().as_raw() {
             return Ok(());
         }
-        Err(of_other_user(&self.path, self.owner, operation))
+        Err(foreign_owner_fault(&self.path, self.owner, operation))
     }
 }
 
@@ -88,24 +88,24 @@ pub(super) fn inspect(named: &Path, operation: Operation) -> Result<InspectedPat
     let found = match std::fs::symlink_metadata(&path) {
         Ok(found) => found,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            return absent(named, path, operation);
+            return inspect_absent(named, path, operation);
         }
-        Err(error) => return Err(unreachable(&error, &path, operation)),
+        Err(error) => return Err(unreachable_fault(&error, &path, operation)),
     };
-    if let Some(cause) = cause_of_type(found.file_type()) {
+    if let Some(cause) = describe_irregular(found.file_type()) {
         return Err(not_a_journal(&path, cause, operation));
     }
     let file = OpenFile::open(&path).map_err(|error| match error.kind() {
         ErrorKind::PermissionDenied if found.uid() != geteuid().as_raw() => {
-            of_other_user(&path, found.uid(), operation)
+            foreign_owner_fault(&path, found.uid(), operation)
         }
-        _ => unreachable(&error, &path, operation),
+        _ => unreachable_fault(&error, &path, operation),
     })?;
     let unreadable = |error: Error| io_fault(&error, &path, operation);
     // Read from the descriptor, since another file may have taken the path meanwhile.
     let owner = file.owner().map_err(unreadable)?;
     let header = file.header().map_err(unreadable)?;
-    let content = content(&path, &header, operation)?;
+    let content = classify_content(&path, &header, operation)?;
     Ok(InspectedPath { path, content, owner, file: Some(file) })
 }
 
@@ -113,14 +113,14 @@ pub(super) fn inspect(named: &Path, operation: Operation) -> Result<InspectedPat
 pub(super) fn regular_file(named: &Path, operation: Operation) -> Result<PathBuf, Fault> {
     let path = follow_links(named, operation)?;
     match std::fs::symlink_metadata(&path) {
-        Ok(found) => match cause_of_type(found.file_type()) {
+        Ok(found) => match describe_irregular(found.file_type()) {
             None => Ok(path),
             Some(cause) => Err(not_a_journal(&path, cause, operation)),
         },
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            Err(no_journal(&absent(named, path, operation)?.path, operation))
+            Err(no_journal(&inspect_absent(named, path, operation)?.path, operation))
         }
-        Err(error) => Err(unreachable(&error, &path, operation)),
+        Err(error) => Err(unreachable_fault(&error, &path, operation)),
     }
 }
 
@@ -129,12 +129,12 @@ pub(super) fn inspect_to_write(named: &Path, creates: bool) -> Result<InspectedP
     let operation = Operation::OpenJournal;
     for _ in 0..ATTEMPTS_MAX {
         let found = inspect(named, operation)?;
-        found.must_be_own(operation)?;
+        found.require_owner(operation)?;
         if found.content != PathContent::Journal {
             if !creates {
                 return Err(no_journal(&found.path, operation));
             }
-            refuse_side_files_of_others(&found.path)?;
+            refuse_foreign_side_files(&found.path)?;
         }
         if let Some(file) = &found.file {
             let private = file.make_private();
@@ -144,7 +144,7 @@ pub(super) fn inspect_to_write(named: &Path, creates: bool) -> Result<InspectedP
         // If another process creates the file first, the next iteration inspects it.
         match files::create_new(&found.path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                return Err(unreachable(&error, &found.path, operation));
+                return Err(unreachable_fault(&error, &found.path, operation));
             }
             _ => {}
         }
@@ -165,14 +165,18 @@ fn follow_links(named: &Path, operation: Operation) -> Result<PathBuf, Fault> {
         if found.uid() != 0 && found.uid() != geteuid().as_raw() {
             return Err(not_a_journal(&path, "link_of_other_user", operation));
         }
-        let target =
-            std::fs::read_link(&path).map_err(|error| unreachable(&error, &path, operation))?;
+        let target = std::fs::read_link(&path)
+            .map_err(|error| unreachable_fault(&error, &path, operation))?;
         path = path.parent().unwrap_or(Path::new("")).join(target);
     }
     Err(not_a_journal(named, "link_loop", operation))
 }
 
-fn absent(named: &Path, path: PathBuf, operation: Operation) -> Result<InspectedPath, Fault> {
+fn inspect_absent(
+    named: &Path,
+    path: PathBuf,
+    operation: Operation,
+) -> Result<InspectedPath, Fault> {
     if path != named {
         return Err(not_a_journal(named, "dangling_link", operation));
     }
@@ -184,7 +188,7 @@ fn absent(named: &Path, path: PathBuf, operation: Operation) -> Result<Inspected
 }
 
 /// Describes a file that is not a regular one; `None` for a regular file.
-fn cause_of_type(found: std::fs::FileType) -> Option<&'static str> {
+fn describe_irregular(found: std::fs::FileType) -> Option<&'static str> {
     if found.is_file() {
         None
     } else if found.is_dir() {
@@ -209,22 +213,26 @@ pub(super) fn read_header(file: &std::fs::File, start: u64) -> std::io::Result<H
     Ok(header)
 }
 
-fn content(path: &Path, header: &[u8], operation: Operation) -> Result<PathContent, Fault> {
+fn classify_content(
+    path: &Path,
+    header: &[u8],
+    operation: Operation,
+) -> Result<PathContent, Fault> {
     if header.is_empty() {
         return Ok(PathContent::Empty);
     }
-    if application(header) == Some(APPLICATION) {
+    if read_application_id(header) == Some(APPLICATION_ID) {
         return Ok(PathContent::Journal);
     }
     // Until the first checkpoint the tables are in the write-ahead log only, and a header that is damaged in the
     // file may be whole there.
     let logged = pages::first_page_in_wal(path);
     let newest = logged.as_deref().unwrap_or(header);
-    match application(newest) {
-        Some(APPLICATION) => Ok(PathContent::Journal),
+    match read_application_id(newest) {
+        Some(APPLICATION_ID) => Ok(PathContent::Journal),
         Some(0) if has_no_tables(newest) => Ok(PathContent::Empty),
-        _ if watermark::is_beside(path) => {
-            Err(damaged(path, operation, "the header of the file is not that of a journal"))
+        _ if watermark::exists_beside(path) => {
+            Err(damage_fault(path, operation, "the header of the file is not that of a journal"))
         }
         Some(_) => Err(not_a_journal(path, "database", operation)),
         None => Err(not_a_journal(path, "file", operation)),
@@ -232,7 +240,7 @@ fn content(path: &Path, header: &[u8], operation: Operation) -> Result<PathConte
 }
 
 /// The application id in a database header; `None` if the file is not a database.
-fn application(header: &[u8]) -> Option<i32> {
+fn read_application_id(header: &[u8]) -> Option<i32> {
     if !header.starts_with(b"SQLite format 3\0") {
         return None;
     }
@@ -245,7 +253,7 @@ fn has_no_tables(header: &[u8]) -> bool {
 }
 
 /// Refuses foreign files under the names of SQLite's side files: creating a database would delete or overwrite them.
-fn refuse_side_files_of_others(journal: &Path) -> Result<(), Fault> {
+fn refuse_foreign_side_files(journal: &Path) -> Result<(), Fault> {
     const WAL: [&[u8]; 2] = [&[0x37, 0x7f, 0x06, 0x82], &[0x37, 0x7f, 0x06, 0x83]];
     const ROLLBACK: [&[u8]; 1] = [&[0xd9, 0xd5, 0x05, 0xf9]];
     let index = 3_007_000_u32.to_ne_bytes();
@@ -281,12 +289,12 @@ pub(super) fn not_a_journal(path: &Path, cause: &'static str, operation: Operati
     with_path(Kind::NotAJournal, path, operation).with(Fact::Cause, cause)
 }
 
-fn of_other_user(path: &Path, owner: u32, operation: Operation) -> Fault {
+fn foreign_owner_fault(path: &Path, owner: u32, operation: Operation) -> Fault {
     with_path(Kind::JournalOfOtherUser, path, operation).with(Fact::Holder, format!("uid {owner}"))
 }
 
 /// The fault for a path that cannot be inspected.
-fn unreachable(error: &Error, path: &Path, operation: Operation) -> Fault {
+fn unreachable_fault(error: &Error, path: &Path, operation: Operation) -> Fault {
     let fault = match error.kind() {
         ErrorKind::PermissionDenied => with_path(Kind::FilePermission, path, operation),
         ErrorKind::NotADirectory => not_a_journal(path, "parent_not_directory", operation),

@@ -228,7 +228,9 @@ impl Writer for Sqlite {
         let (limit, size) = (self.shared.options.append_bytes, prepared.bytes());
         if size > limit {
             let operation = Operation::AppendRecords;
-            return Err(faults::limit(operation, "append_bytes", "bytes", limit, size).into());
+            return Err(
+                faults::limit_reached(operation, "append_bytes", "bytes", limit, size).into()
+            );
         }
         match self.write(WriteRequest::Append(prepared)).await? {
             WriteReply::Head(head) => Ok(head),
@@ -240,7 +242,13 @@ impl Writer for Sqlite {
         let (limit, size) = (self.shared.options.limits.output_bytes_kept, content.len());
         if size > limit {
             let operation = Operation::WriteBlob;
-            return Err(faults::limit(operation, "output_bytes_kept", "bytes", limit, size));
+            return Err(faults::limit_reached(
+                operation,
+                "output_bytes_kept",
+                "bytes",
+                limit,
+                size,
+            ));
         }
         let digest = Digest::of(&content);
         self.write(WriteRequest::PutBlob(session, digest, content)).await.map_err(into_fault)?;

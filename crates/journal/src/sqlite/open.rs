@@ -15,7 +15,7 @@ use super::{
     rows::SessionRow,
     schema::{self, Meta, Purpose},
     watermark::Watermark,
-    writer_connection::{mark_of, read_watermark},
+    writer_connection::{read_watermark, watermark_from_tables},
     writer_thread::WriterContext,
 };
 use crate::contract::new_epoch;
@@ -47,7 +47,7 @@ fn connect(context: &WriterContext, inspected: &InspectedPath) -> Result<Connect
             .with_cause("the file was replaced while it was opened");
         return Err(fault.into());
     }
-    schema::set_up(&connection, path, Purpose::Write, context.setup)?;
+    schema::configure(&connection, path, Purpose::Write, context.setup)?;
     Ok(connection)
 }
 
@@ -70,7 +70,7 @@ fn reconcile_with_watermark(
         meta.store(connection)?;
         return Ok((meta, Watermark::default()));
     };
-    let mark = mark_of(connection, &meta)?;
+    let mark = watermark_from_tables(connection, &meta)?;
     if meta.is_copy {
         tracing::warn!(path = %path.display(), "journal restored from copy, renewing epochs");
         meta.journal = *world.uuid().as_bytes();
@@ -99,7 +99,7 @@ fn reconcile_with_watermark(
         meta.store(connection)?;
         renew_epochs(connection, path, world)?;
     }
-    let mark = mark_of(connection, &meta)?;
+    let mark = watermark_from_tables(connection, &meta)?;
     Ok((meta, mark))
 }
 

@@ -34,7 +34,7 @@ pub(super) enum PageValue {
 }
 
 impl PageValue {
-    pub(super) fn integer(&self) -> Option<i64> {
+    pub(super) fn as_integer(&self) -> Option<i64> {
         match self {
             Self::Integer(number) => Some(*number),
             _ => None,
@@ -64,7 +64,7 @@ impl DatabasePages {
     }
 
     /// Reads a page; a short one is padded with zeros.
-    pub(super) fn page(&self, number: u32) -> Option<Vec<u8>> {
+    pub(super) fn read_page(&self, number: u32) -> Option<Vec<u8>> {
         let mut page = vec![0; self.page_bytes];
         let from_wal = self.wal.as_ref().zip(self.in_wal.get(&number));
         let (file, start) = match from_wal {
@@ -82,8 +82,8 @@ impl DatabasePages {
     }
 
     /// The rows of a leaf page; empty for any other page.
-    pub(super) fn rows(&self, number: u32) -> Vec<PageRow> {
-        let Some(page) = self.page(number) else { return Vec::new() };
+    pub(super) fn read_rows(&self, number: u32) -> Vec<PageRow> {
+        let Some(page) = self.read_page(number) else { return Vec::new() };
         let start = if number == 1 { 100 } else { 0 };
         let kind = page[start];
         if kind != LEAF_TABLE && kind != LEAF_INDEX {
@@ -95,17 +95,17 @@ impl DatabasePages {
             .filter_map(|index| {
                 let at = start + 8 + 2 * index;
                 let cell = usize::from(u16::from_be_bytes([*page.get(at)?, *page.get(at + 1)?]));
-                self.row(&page, cell, kind == LEAF_TABLE)
+                self.read_row(&page, cell, kind == LEAF_TABLE)
             })
             .collect()
     }
 
-    fn row(&self, page: &[u8], mut at: usize, is_table: bool) -> Option<PageRow> {
-        let length = usize::try_from(varint(page, &mut at)?).ok()?;
+    fn read_row(&self, page: &[u8], mut at: usize, is_table: bool) -> Option<PageRow> {
+        let length = usize::try_from(read_varint(page, &mut at)?).ok()?;
         if length > VALUE_MAX {
             return None;
         }
-        let rowid = if is_table { varint(page, &mut at)?.cast_signed() } else { 0 };
+        let rowid = if is_table { read_varint(page, &mut at)?.cast_signed() } else { 0 };
         let usable = self.page_bytes;
         let most = if is_table { usable - 35 } else { (usable - 12) * 64 / 255 - 23 };
         let payload = if length <= most {
@@ -116,18 +116,18 @@ impl DatabasePages {
             let local = if fitting <= most { fitting } else { least };
             let mut payload = page.get(at..at + local)?.to_vec();
             let next = page.get(at + local..at + local + 4)?.try_into().ok()?;
-            self.overflow(&mut payload, length, u32::from_be_bytes(next))?;
+            self.read_overflow(&mut payload, length, u32::from_be_bytes(next))?;
             payload
         };
-        Some((rowid, values(&payload)?))
+        Some((rowid, decode_values(&payload)?))
     }
 
-    fn overflow(&self, payload: &mut Vec<u8>, length: usize, mut next: u32) -> Option<()> {
+    fn read_overflow(&self, payload: &mut Vec<u8>, length: usize, mut next: u32) -> Option<()> {
         while payload.len() < length {
             if next == 0 || next > self.count {
                 return None;
             }
-            let page = self.page(next)?;
+            let page = self.read_page(next)?;
             let part = (length - payload.len()).min(self.page_bytes - 4);
             payload.extend_from_slice(page.get(4..4 + part)?);
             next = u32::from_be_bytes(page.get(..4)?.try_into().ok()?);
@@ -137,7 +137,7 @@ impl DatabasePages {
 }
 
 /// Reads an SQLite varint: up to nine bytes, big-endian, with all eight bits of the ninth.
-fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
+fn read_varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let mut number = 0;
     for _ in 0..8 {
         let byte = *bytes.get(*at)?;
@@ -152,13 +152,13 @@ fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     Some(number << 8 | u64::from(byte))
 }
 
-fn values(payload: &[u8]) -> Option<Vec<PageValue>> {
+fn decode_values(payload: &[u8]) -> Option<Vec<PageValue>> {
     let mut at = 0;
-    let header = usize::try_from(varint(payload, &mut at)?).ok()?;
+    let header = usize::try_from(read_varint(payload, &mut at)?).ok()?;
     let mut body = header;
     let mut values = Vec::new();
     while at < header {
-        let kind = varint(payload, &mut at)?;
+        let kind = read_varint(payload, &mut at)?;
         let width = match kind {
             0 | 8 | 9 => 0,
             1..=4 => usize::try_from(kind).ok()?,
@@ -170,7 +170,7 @@ fn values(payload: &[u8]) -> Option<Vec<PageValue>> {
         body += width;
         values.push(match kind {
             0 => PageValue::Null,
-            1..=6 => PageValue::Integer(integer(bytes)),
+            1..=6 => PageValue::Integer(decode_integer(bytes)),
             8 => PageValue::Integer(0),
             9 => PageValue::Integer(1),
             _ if kind < 12 => PageValue::Other,
@@ -181,7 +181,7 @@ fn values(payload: &[u8]) -> Option<Vec<PageValue>> {
     Some(values)
 }
 
-fn integer(bytes: &[u8]) -> i64 {
+fn decode_integer(bytes: &[u8]) -> i64 {
     let sign = if bytes.first().is_some_and(|first| first & 0x80 != 0) { -1 } else { 0 };
     bytes.iter().fold(sign, |number, byte| number << 8 | i64::from(*byte))
 }

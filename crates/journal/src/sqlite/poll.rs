@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::{
     errors::SqliteError,
     reader::Readers,
-    rows::{SessionRow, position},
+    rows::{SessionRow, read_position},
     schema,
 };
 use crate::implement::notifier::{Notifier, lock};
@@ -33,12 +33,12 @@ pub(super) struct OwnBatches(Mutex<(i64, i64)>);
 
 impl OwnBatches {
     /// Sets the range, both ends included.
-    pub(super) fn claim(&self, from: i64, to: i64) {
+    pub(super) fn set_range(&self, from: i64, to: i64) {
         *lock(&self.0) = (from, to);
     }
 
     /// Whether this process wrote all of these batches. Its subscriptions were notified at the time.
-    fn has(&self, from: i64, to: i64) -> bool {
+    fn contains_range(&self, from: i64, to: i64) -> bool {
         let (first, last) = *lock(&self.0);
         first <= from && to <= last
     }
@@ -61,7 +61,7 @@ struct PollerState {
     has_subscriber: bool,
     is_over: bool,
     /// Whether the thread sleeps. Waking it between two polls would cost two context switches for nothing.
-    sleeps: bool,
+    is_sleeping: bool,
 }
 
 impl PollerSignal {
@@ -69,7 +69,7 @@ impl PollerSignal {
     fn wake(&self) {
         let mut state = lock(&self.state);
         state.has_subscriber = true;
-        if state.sleeps {
+        if state.is_sleeping {
             self.changed.notify_all();
         }
     }
@@ -82,11 +82,11 @@ impl PollerSignal {
     /// Waits for a subscription. Returns false when the thread must end.
     fn sleep(&self) -> bool {
         let mut state = lock(&self.state);
-        state.sleeps = true;
+        state.is_sleeping = true;
         while !state.has_subscriber && !state.is_over {
             state = self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
-        state.sleeps = false;
+        state.is_sleeping = false;
         state.has_subscriber = false;
         !state.is_over
     }
@@ -142,7 +142,7 @@ struct PollCursor {
     inbox: i64,
     histories: HashMap<SessionId, Option<(u32, u64)>>,
     checked_at: Instant,
-    histories_unchecked: bool,
+    must_check_histories: bool,
 }
 
 impl PollerThread {
@@ -156,7 +156,7 @@ impl PollerThread {
             }
             let step = match &mut cursor {
                 Some(cursor) => self.poll_once(cursor, &notifier),
-                None => self.begin(&notifier).map(|begun| cursor = Some(begun)),
+                None => self.start_cursor(&notifier).map(|begun| cursor = Some(begun)),
             };
             if let Err(error) = step {
                 tracing::debug!(error = ?error, "polling for other writers failed");
@@ -169,7 +169,7 @@ impl PollerThread {
         }
     }
 
-    fn begin(&self, notifier: &Notifier) -> Result<PollCursor, SqliteError> {
+    fn start_cursor(&self, notifier: &Notifier) -> Result<PollCursor, SqliteError> {
         let (purpose, setup) = self.readers.connection_options();
         let connection = schema::connect(self.readers.path(), purpose, setup)?;
         let batch_id: Option<i64> =
@@ -177,13 +177,13 @@ impl PollerThread {
         let inbox: Option<i64> =
             connection.query_row("SELECT max(id) FROM inbox", [], |row| row.get(0))?;
         let cursor = PollCursor {
-            version: version(&connection)?,
+            version: read_data_version(&connection)?,
             connection,
             batch_id: batch_id.unwrap_or(0),
             inbox: inbox.unwrap_or(0),
             histories: HashMap::new(),
             checked_at: Instant::now(),
-            histories_unchecked: true,
+            must_check_histories: true,
         };
         // Records written between a subscription's first read and this one were seen by neither, so all subscriptions
         // read again.
@@ -194,18 +194,18 @@ impl PollerThread {
     }
 
     fn poll_once(&self, cursor: &mut PollCursor, notifier: &Notifier) -> Result<(), SqliteError> {
-        if cursor.histories_unchecked && cursor.checked_at.elapsed() >= HISTORY_INTERVAL {
+        if cursor.must_check_histories && cursor.checked_at.elapsed() >= HISTORY_INTERVAL {
             self.read_histories(cursor, notifier)?;
         }
-        let now = version(&cursor.connection)?;
+        let now = read_data_version(&cursor.connection)?;
         if now == cursor.version {
             return Ok(());
         }
         cursor.version = now;
         self.read_new_records(cursor, notifier)?;
         self.read_new_commands(cursor, notifier)?;
-        notifier.all_answered();
-        cursor.histories_unchecked = true;
+        notifier.announce_all_answers();
+        cursor.must_check_histories = true;
         Ok(())
     }
 
@@ -218,7 +218,9 @@ impl PollerThread {
             .connection
             .prepare_cached("SELECT max(batch_id) FROM batch")?
             .query_row([], |row| row.get(0))?;
-        if let Some(last) = last.filter(|last| self.own_batches.has(cursor.batch_id + 1, *last)) {
+        if let Some(last) =
+            last.filter(|last| self.own_batches.contains_range(cursor.batch_id + 1, *last))
+        {
             cursor.batch_id = cursor.batch_id.max(last);
             return Ok(());
         }
@@ -230,7 +232,7 @@ impl PollerThread {
         while let Some(row) = rows.next()? {
             cursor.batch_id = row.get(0)?;
             let session = SessionId(Uuid::from_bytes(row.get(2)?));
-            notifier.records(session, position(row, 1)?, Vec::new());
+            notifier.announce_records(session, read_position(row, 1)?, Vec::new());
         }
         Ok(())
     }
@@ -247,7 +249,7 @@ impl PollerThread {
         let mut rows = statement.query([cursor.inbox])?;
         while let Some(row) = rows.next()? {
             cursor.inbox = row.get(0)?;
-            notifier.command(SessionId(Uuid::from_bytes(row.get(1)?)));
+            notifier.announce_command(SessionId(Uuid::from_bytes(row.get(1)?)));
         }
         Ok(())
     }
@@ -263,16 +265,16 @@ impl PollerThread {
             let now = row.map(|row| (row.epoch.0, row.removed_to));
             // A missing session is announced even if the poller never saw it.
             if before.get(&session).map_or(now.is_none(), |before| *before != now) {
-                notifier.history_changed(session);
+                notifier.announce_history_change(session);
             }
             cursor.histories.insert(session, now);
         }
-        cursor.histories_unchecked = false;
+        cursor.must_check_histories = false;
         cursor.checked_at = Instant::now();
         Ok(())
     }
 }
 
-fn version(connection: &Connection) -> Result<i64, rusqlite::Error> {
+fn read_data_version(connection: &Connection) -> Result<i64, rusqlite::Error> {
     connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
 }

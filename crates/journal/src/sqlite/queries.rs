@@ -11,8 +11,8 @@ use uuid::Uuid;
 
 use super::{
     errors::SqliteError,
-    project::summary_from_row,
-    rows::{SessionRow, position, sql_limit},
+    rows::{SessionRow, read_position, sql_limit},
+    view_update::summary_from_row,
 };
 use crate::{
     contract::{
@@ -28,7 +28,7 @@ struct Query {
 }
 
 impl Query {
-    fn and<const N: usize>(&mut self, condition: &str, values: [Box<dyn ToSql>; N]) {
+    fn add_condition<const N: usize>(&mut self, condition: &str, values: [Box<dyn ToSql>; N]) {
         self.sql.push_str(" AND ");
         self.sql.push_str(condition);
         self.values.extend(values);
@@ -47,7 +47,7 @@ pub(super) fn sessions(
             .into(),
         values: Vec::new(),
     };
-    narrow(&mut query, filter);
+    add_filter(&mut query, filter);
     query.sql.push_str(" ORDER BY v.updated DESC, s.uuid DESC LIMIT ?");
     query.values.push(Box::new(sql_limit(filter.limit)));
     let mut statement = connection.prepare_cached(&query.sql)?;
@@ -58,40 +58,43 @@ pub(super) fn sessions(
     Ok(found.collect::<Result<_, _>>()?)
 }
 
-fn narrow(query: &mut Query, filter: &Filter) {
+fn add_filter(query: &mut Query, filter: &Filter) {
     if let Some((first, last)) = filter.ids {
         let bound = |id: SessionId| Box::new(id.0.as_bytes().to_vec());
-        query.and("s.uuid BETWEEN ? AND ?", [bound(first), bound(last)]);
+        query.add_condition("s.uuid BETWEEN ? AND ?", [bound(first), bound(last)]);
     }
     if let Some(state) = filter.state {
-        query.and("v.state = ?", [Box::new(state.as_str())]);
+        query.add_condition("v.state = ?", [Box::new(state.as_str())]);
     }
     if let Some(since) = filter.since {
-        query.and("v.updated >= ?", [Box::new(since.as_micros())]);
+        query.add_condition("v.updated >= ?", [Box::new(since.as_micros())]);
     }
     if let Some(until) = filter.until {
-        query.and("v.updated < ?", [Box::new(until.as_micros())]);
+        query.add_condition("v.updated < ?", [Box::new(until.as_micros())]);
     }
     if let Some((updated, session)) = filter.after {
         let id = session.0.as_bytes().to_vec();
-        query.and("(v.updated, s.uuid) < (?, ?)", [Box::new(updated.as_micros()), Box::new(id)]);
+        query.add_condition(
+            "(v.updated, s.uuid) < (?, ?)",
+            [Box::new(updated.as_micros()), Box::new(id)],
+        );
     }
     if let Some(trace) = filter.trace {
         let condition = "v.session IN (SELECT session FROM view_trace WHERE trace = ?)";
-        query.and(condition, [Box::new(trace.as_u128().to_be_bytes())]);
+        query.add_condition(condition, [Box::new(trace.as_u128().to_be_bytes())]);
     }
     if let Some(code) = &filter.code {
         let condition = "v.session IN (SELECT session FROM view_code WHERE code = ?)";
-        query.and(condition, [Box::new(code.clone())]);
+        query.add_condition(condition, [Box::new(code.clone())]);
     }
     if let Some(tool) = &filter.tool {
         let condition = "v.session IN (SELECT session FROM view_tool WHERE tool = ?)";
-        query.and(condition, [Box::new(tool.clone())]);
+        query.add_condition(condition, [Box::new(tool.clone())]);
     }
     if let Some((key, value)) = &filter.label {
         let condition = "v.session IN (SELECT session FROM view_label WHERE key = ? \
                          AND value = coalesce(?, value))";
-        query.and(condition, [Box::new(key.clone()), Box::new(value.clone())]);
+        query.add_condition(condition, [Box::new(key.clone()), Box::new(value.clone())]);
     }
 }
 
@@ -124,7 +127,7 @@ pub(super) fn unfinished(
         let session = SessionId(Uuid::from_bytes(row.get(0)?));
         let lease = SessionRow::load(connection, path, session)?.and_then(|row| row.lease(now));
         let turn: Option<i64> = row.get(1)?;
-        let pending = usize::try_from(position(row, 2)?).unwrap_or(usize::MAX);
+        let pending = usize::try_from(read_position(row, 2)?).unwrap_or(usize::MAX);
         found.push(UnfinishedSession {
             session,
             turn: turn.map(i64::cast_unsigned),
@@ -175,9 +178,9 @@ pub(super) fn rates(
     connection: &Connection,
     query: &RateQuery,
 ) -> Result<Vec<FaultRate>, SqliteError> {
-    let minutes = views::minutes(query.bucket);
+    let minutes = views::whole_minutes(query.bucket);
     let length = views::BUCKET_MICROS.saturating_mul(minutes);
-    let since = views::bucket(query.since, minutes);
+    let since = views::bucket_start(query.since, minutes);
     let mut statement = connection.prepare_cached(
         "SELECT code, minute - (minute % ?1 + ?1) % ?1 AS at, sum(raised), sum(ended) \
          FROM view_rate WHERE minute >= ?2 AND minute < ?3 AND (?4 IS NULL OR code = ?4) \
@@ -188,8 +191,8 @@ pub(super) fn rates(
         Ok(FaultRate {
             code: row.get(0)?,
             at: Timestamp::from_micros(row.get(1)?),
-            raised: position(row, 2)?,
-            ended: position(row, 3)?,
+            raised: read_position(row, 2)?,
+            ended: read_position(row, 3)?,
         })
     })?;
     Ok(found.collect::<Result<_, _>>()?)

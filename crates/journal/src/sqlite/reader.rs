@@ -18,9 +18,9 @@ use tokio::sync::Semaphore;
 
 use super::{
     apply::snapshot_checksum,
-    errors::{SqliteError, damaged},
+    errors::{SqliteError, damage_fault},
     files::OpenFile,
-    rows::{self, InboxRow, SessionRow, UnindexedBatch, damaged_record, position},
+    rows::{self, InboxRow, SessionRow, UnindexedBatch, read_position, record_damage_fault},
     schema::{self, ConnectionOptions, Meta, Purpose},
 };
 use crate::{
@@ -95,7 +95,7 @@ impl Readers {
             None => schema::connect(&self.path, self.purpose, self.setup)
                 .map_err(|error| error.into_fault(&self.path, operation))?,
         };
-        let answer = in_snapshot(&connection, |connection| run(connection, &self.path));
+        let answer = run_in_snapshot(&connection, |connection| run(connection, &self.path));
         match answer {
             Ok(answer) => {
                 lock(&self.idle).push(connection);
@@ -112,7 +112,7 @@ impl Readers {
     }
 }
 
-fn in_snapshot<T>(
+fn run_in_snapshot<T>(
     connection: &Connection,
     run: impl FnOnce(&Connection) -> Result<T, SqliteError>,
 ) -> Result<T, SqliteError> {
@@ -124,7 +124,7 @@ fn in_snapshot<T>(
     Ok(answer)
 }
 
-pub(super) fn must_load(
+pub(super) fn load_session(
     connection: &Connection,
     path: &Path,
     session: SessionId,
@@ -141,8 +141,8 @@ pub(super) fn info(
     now: Timestamp,
 ) -> Result<Option<HistoryInfo>, SqliteError> {
     let Some(row) = SessionRow::load(connection, path, session)? else { return Ok(None) };
-    let meta = Meta::must_load(connection, path)?;
-    let end = rows::end(connection, &row, meta.indexed)?;
+    let meta = Meta::load_required(connection, path)?;
+    let end = rows::history_end(connection, &row, meta.indexed)?;
     Ok(Some(HistoryInfo {
         epoch: row.epoch,
         head: end.head,
@@ -158,32 +158,32 @@ pub(super) fn page(
     after: Seq,
     limits: PageLimits,
 ) -> Result<Page, SqliteError> {
-    let row = must_load(connection, path, session, Operation::ReadRecords)?;
-    let meta = Meta::must_load(connection, path)?;
-    let recent = rows::recent(connection, row.key, meta.indexed)?;
-    let head = rows::end_after(connection, &row, &recent)?.head;
+    let row = load_session(connection, path, session, Operation::ReadRecords)?;
+    let meta = Meta::load_required(connection, path)?;
+    let recent = rows::unindexed_batches(connection, row.key, meta.indexed)?;
+    let head = rows::history_end_after(connection, &row, &recent)?.head;
     if after > head {
         return Err(faults::beyond_head(session, after, head, row.epoch).into());
     }
     let history = PageHistory { session, epoch: row.epoch, head, removed_to: row.removed_to };
     let mut builder = PageBuilder::new(history, after, limits);
     if builder.is_open() {
-        take_indexed(&mut builder, connection, row.key)?;
+        add_indexed_batches(&mut builder, connection, row.key)?;
     }
     if builder.is_open() {
-        take_recent(&mut builder, connection, &recent)?;
+        add_unindexed_batches(&mut builder, connection, &recent)?;
     }
     Ok(Page {
         epoch: row.epoch,
         head,
         first_available: row.removed_to + 1,
         gap: row.gap_after(after),
-        records: builder.finish().map_err(|seq| damaged_record(path, session, seq))?,
+        records: builder.finish().map_err(|seq| record_damage_fault(path, session, seq))?,
     })
 }
 
 /// Adds the batches of a session from the index.
-fn take_indexed(
+fn add_indexed_batches(
     page: &mut PageBuilder,
     connection: &Connection,
     key: i64,
@@ -198,18 +198,18 @@ fn take_indexed(
     while page.is_open() {
         let Some(row) = rows.next()? else { break };
         let found: Option<i64> = row.get(0)?;
-        if found != Some(key) || position(row, 1)? != position(row, 4)? {
+        if found != Some(key) || read_position(row, 1)? != read_position(row, 4)? {
             page.mark_damaged();
             break;
         }
         let blob = row.get_ref(3)?.as_blob().map_err(rusqlite::Error::from)?;
-        page.take(position(row, 1)?, position(row, 2)?, &Bytes::copy_from_slice(blob));
+        page.take(read_position(row, 1)?, read_position(row, 2)?, &Bytes::copy_from_slice(blob));
     }
     Ok(())
 }
 
 /// Adds the batches that are not in the index yet.
-fn take_recent(
+fn add_unindexed_batches(
     page: &mut PageBuilder,
     connection: &Connection,
     recent: &[UnindexedBatch],
@@ -235,7 +235,7 @@ pub(super) fn inbox(
     path: &Path,
     session: SessionId,
 ) -> Result<Vec<Command>, SqliteError> {
-    let row = must_load(connection, path, session, Operation::SubmitCommand)?;
+    let row = load_session(connection, path, session, Operation::SubmitCommand)?;
     let mut statement = connection.prepare_cached(
         "SELECT id, body, answer, checksum FROM inbox WHERE session = ?1 AND answer IS NULL \
          ORDER BY id",
@@ -255,8 +255,8 @@ pub(super) fn answer(
     session: SessionId,
     id: &CommandId,
 ) -> Result<Option<Option<Answer>>, SqliteError> {
-    let row = must_load(connection, path, session, Operation::SubmitCommand)?;
-    let found = rows::command(connection, path, &row, &id.0)?;
+    let row = load_session(connection, path, session, Operation::SubmitCommand)?;
+    let found = rows::load_command(connection, path, &row, &id.0)?;
     Ok(found.map(|found| found.answer))
 }
 
@@ -266,7 +266,7 @@ pub(super) fn commands(
     path: &Path,
     session: SessionId,
 ) -> Result<Vec<(Command, Option<Answer>)>, SqliteError> {
-    let row = must_load(connection, path, session, Operation::BackUpJournal)?;
+    let row = load_session(connection, path, session, Operation::BackUpJournal)?;
     let mut statement = connection.prepare_cached(
         "SELECT id, body, answer, checksum FROM inbox WHERE session = ?1 ORDER BY id",
     )?;
@@ -285,7 +285,7 @@ pub(super) fn blobs_of(
     path: &Path,
     session: SessionId,
 ) -> Result<Vec<Digest>, SqliteError> {
-    let row = must_load(connection, path, session, Operation::BackUpJournal)?;
+    let row = load_session(connection, path, session, Operation::BackUpJournal)?;
     let mut statement =
         connection.prepare_cached("SELECT hash FROM blob_reference WHERE session = ?1")?;
     let found = statement.query_map([row.key], |found| Ok(Digest(found.get(0)?)))?;
@@ -312,23 +312,23 @@ pub(super) fn snapshot(
     path: &Path,
     session: SessionId,
 ) -> Result<Option<Snapshot>, SqliteError> {
-    let row = must_load(connection, path, session, Operation::ReadRecords)?;
+    let row = load_session(connection, path, session, Operation::ReadRecords)?;
     let mut statement =
         connection.prepare_cached("SELECT seq, body, checksum FROM snapshot WHERE session = ?1")?;
     let mut rows = statement.query([row.key])?;
     let Some(found) = rows.next()? else { return Ok(None) };
-    let seq = position(found, 0)?;
+    let seq = read_position(found, 0)?;
     let body = found.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
     let bad = |cause: String| {
-        damaged(path, Operation::ReadRecords, cause)
+        damage_fault(path, Operation::ReadRecords, cause)
             .with(Fact::Session, session.to_string())
             .with(Fact::LastEventSeq, seq)
     };
     if snapshot_checksum(seq, body) != found.get::<_, u32>(2)? {
         return Err(bad(format!("the snapshot of session {session} is damaged")).into());
     }
-    let meta = Meta::must_load(connection, path)?;
-    let head = rows::end(connection, &row, meta.indexed)?.head;
+    let meta = Meta::load_required(connection, path)?;
+    let head = rows::history_end(connection, &row, meta.indexed)?.head;
     if seq > head {
         let cause = format!("the snapshot covers {seq} records, the history has {head}");
         return Err(bad(cause).into());
@@ -347,7 +347,7 @@ pub(super) fn blob(
     let body = found.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
     if Digest::of(body) != digest {
         let cause = format!("the kept output {digest} is damaged");
-        return Err(damaged(path, Operation::ReadBlob, cause).into());
+        return Err(damage_fault(path, Operation::ReadBlob, cause).into());
     }
     Ok(Some(Bytes::copy_from_slice(body)))
 }

@@ -9,7 +9,7 @@ use rusqlite::OptionalExtension;
 
 use super::{
     errors::SqliteError,
-    rows::{self, InboxRow, SessionRow, position},
+    rows::{self, InboxRow, SessionRow, read_position},
     schema::Meta,
     write_request::WriteReply,
     writer_connection::WriterConnection,
@@ -26,13 +26,13 @@ const SLICE: usize = 64;
 
 impl WriterConnection {
     /// Applies retention to the next [`SLICE`] sessions.
-    pub(super) fn retain_some(
+    pub(super) fn retain_slice(
         &mut self,
         after: i64,
         retention: &Retention,
     ) -> Result<Result<WriteReply, AppendError>, SqliteError> {
         // The views decide which sessions are finished, and must include the records that are removed.
-        while self.project_some()? {}
+        while self.update_views_slice()? {}
         self.index_now()?;
         let rows = SessionRow::load_many(self.connection()?, self.path(), after, SLICE)?;
         let next = rows.get(SLICE - 1).map(|(key, _)| *key);
@@ -43,7 +43,7 @@ impl WriterConnection {
                     self.remove_session(&row)?;
                     retained.sessions += 1;
                 }
-                Ok(row) => retained.records += self.trim(&row, retention)?,
+                Ok(row) => retained.records += self.remove_old_records(&row, retention)?,
                 Err(fault) => tracing::warn!(%fault, "retention skipping damaged session"),
             }
         }
@@ -68,23 +68,29 @@ impl WriterConnection {
         Ok(now.since(last) > age
             && !is_open
             && row.lease(now).is_none()
-            && self.waiting(row.key)? == 0)
+            && self.count_pending(row.key)? == 0)
     }
 
-    fn trim(&mut self, row: &SessionRow, retention: &Retention) -> Result<u64, SqliteError> {
+    fn remove_old_records(
+        &mut self,
+        row: &SessionRow,
+        retention: &Retention,
+    ) -> Result<u64, SqliteError> {
         if retention.record_age.is_none()
             && retention.records.is_none()
             && retention.bytes.is_none()
         {
             return Ok(0);
         }
-        let sizes = self.sizes(row)?;
+        let sizes = self.record_sizes(row)?;
         let now = self.context.world.clock.now();
-        let Some((wanted, _)) = retention::cut(&sizes, Seq::MAX, retention, now) else {
+        let Some((wanted, _)) = retention::find_removal_end(&sizes, Seq::MAX, retention, now)
+        else {
             return Ok(0);
         };
-        let covered = self.cover(row, wanted)?;
-        let Some((to, reason)) = retention::cut(&sizes, covered, retention, now) else {
+        let covered = self.ensure_snapshot(row, wanted)?;
+        let Some((to, reason)) = retention::find_removal_end(&sizes, covered, retention, now)
+        else {
             return Ok(0);
         };
         let removed_digest = Some(self.digest_at(row, to)?);
@@ -93,20 +99,20 @@ impl WriterConnection {
         row.update(self.connection()?)?;
         self.remove_batches(&row)?;
         self.remove_contents(&row)?;
-        self.effects.push(CommitNotice::History(row.session));
+        self.notices.push(CommitNotice::History(row.session));
         Ok(sizes.iter().filter(|size| size.seq <= to).count() as u64)
     }
 
     /// The digest at a kept position, from the records before it.
     fn digest_at(&self, row: &SessionRow, to: Seq) -> Result<Digest, SqliteError> {
-        let contents = self.each_record(row, |record| (record.seq <= to).then_some(record))?;
+        let contents = self.map_records(row, |record| (record.seq <= to).then_some(record))?;
         let removed = contents.iter().flatten();
         Ok(removed.fold(row.start().digest, |before, record| record.digest_after(before)))
     }
 
     /// Makes a snapshot at the head if the one there is does not reach `to`. Returns the position of the snapshot, 0
     /// for none.
-    fn cover(&mut self, row: &SessionRow, to: Seq) -> Result<Seq, SqliteError> {
+    fn ensure_snapshot(&mut self, row: &SessionRow, to: Seq) -> Result<Seq, SqliteError> {
         let snapshot: Option<(i64, Vec<u8>)> = self
             .connection()?
             .prepare_cached("SELECT seq, body FROM snapshot WHERE session = ?1")?
@@ -117,7 +123,7 @@ impl WriterConnection {
         if covered >= to {
             return Ok(covered);
         }
-        let records = self.each_record(row, |record| record)?;
+        let records = self.map_records(row, |record| record)?;
         let snapshot = snapshot.as_ref().map(|(seq, body)| (*seq, &**body));
         let state = retention::state_at_head(snapshot, &records);
         let Some(state) = state.filter(|state| state.head >= to) else { return Ok(covered) };
@@ -139,7 +145,7 @@ impl WriterConnection {
             let Ok(kept) = InboxRow::from_row(command, row.session, self.path()) else { continue };
             if kept.answer.is_some_and(|answer| retention::removes_content(&answer, row.removed_to))
             {
-                let body = rows::encode(&retention::without_content(&kept.command));
+                let body = rows::encode(&retention::strip_content(&kept.command));
                 let answer = command.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
                 let checksum = rows::inbox_checksum(row.session, &body, Some(answer));
                 reduced.push((id, body, checksum));
@@ -158,15 +164,15 @@ impl WriterConnection {
 
     /// The size and time of each record, oldest first. A damaged record ends the list, so that no later record is
     /// removed.
-    fn sizes(&self, row: &SessionRow) -> Result<Vec<RetainedSize>, SqliteError> {
-        self.each_record(row, |record| {
+    fn record_sizes(&self, row: &SessionRow) -> Result<Vec<RetainedSize>, SqliteError> {
+        self.map_records(row, |record| {
             let bytes = record.body.len() as u64;
             RetainedSize { seq: record.seq, at: record.at, bytes }
         })
     }
 
     /// Maps the records that are not removed, oldest first, up to the first damaged one.
-    fn each_record<T>(
+    fn map_records<T>(
         &self,
         row: &SessionRow,
         map: impl Fn(StoredRecord) -> T,
@@ -178,7 +184,7 @@ impl WriterConnection {
         )?;
         let mut found = statement.query([row.key])?;
         while let Some(batch) = found.next()? {
-            let (first, count) = (position(batch, 0)?, position(batch, 1)?);
+            let (first, count) = (read_position(batch, 0)?, read_position(batch, 1)?);
             let blob = batch.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
             let location = BatchLocation { session: row.session, epoch: row.epoch, first, count };
             let unpacked = frame::unpack(location, &Bytes::copy_from_slice(blob), |record| {
@@ -269,7 +275,7 @@ impl WriterConnection {
         }
         self.reserve_batch_ids()?;
         self.forget_session(row.session);
-        self.effects.push(CommitNotice::History(row.session));
+        self.notices.push(CommitNotice::History(row.session));
         self.frames += 32;
         Ok(())
     }

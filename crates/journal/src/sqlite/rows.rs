@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::errors::{SqliteError, damaged};
+use super::errors::{SqliteError, damage_fault};
 use crate::{
     contract::{Anchor, Digest, Gap, GapReason, LeaseInfo, LeaseToken},
     implement::{
@@ -63,13 +63,14 @@ impl SessionRow {
         hasher.finalize()
     }
 
-    /// Notes the head. One that is missing stays known until the history has grown beyond it.
+    /// Stores the head as a seal. A seal beyond the current head stays, so that a lost end remains detectable until the
+    /// history has grown beyond it.
     pub(super) fn seal(&mut self, end: Option<Anchor>) {
         let is_behind = |end: &Anchor| self.sealed.is_none_or(|sealed| sealed.seq <= end.seq);
         self.sealed = end.filter(is_behind).or(self.sealed);
     }
 
-    /// Where the chain of the kept records begins.
+    /// The anchor at which the chain of the kept records begins.
     pub(super) fn start(&self) -> Anchor {
         let digest = self.removed_digest.unwrap_or_else(|| chain::seed(self.session));
         Anchor { seq: self.removed_to, digest }
@@ -80,13 +81,13 @@ impl SessionRow {
             key: row.get(0)?,
             session: SessionId(Uuid::from_bytes(row.get(1)?)),
             epoch: Epoch(row.get(2)?),
-            removed_to: position(row, 3)?,
+            removed_to: read_position(row, 3)?,
             removed_reason: row.get_ref(4)?.as_str_or_null()?.and_then(GapReason::from_name),
             token: row.get::<_, Option<i64>>(5)?.map(|token| LeaseToken(token.cast_unsigned())),
             holder: row.get(6)?,
             expires: Timestamp::from_micros(row.get(7)?),
             removed_digest: row.get::<_, Option<[u8; 32]>>(9)?.map(Digest),
-            sealed: sealed(row)?,
+            sealed: read_seal(row)?,
         };
         Ok((found, row.get(8)?))
     }
@@ -99,7 +100,7 @@ impl SessionRow {
         let sql = format!("SELECT {SESSION_COLUMNS} FROM session WHERE uuid = ?1");
         let mut statement = connection.prepare_cached(&sql)?;
         let found = statement.query_row([session.0.as_bytes()], Self::from_row).optional()?;
-        found.map(|(row, checksum)| row.checked(checksum, path)).transpose()
+        found.map(|(row, checksum)| row.verify_checksum(checksum, path)).transpose()
     }
 
     /// Loads sessions with their keys, in key order after one key.
@@ -117,18 +118,18 @@ impl SessionRow {
         for row in rows {
             let (row, checksum) = row?;
             let key = row.key;
-            let row = row.checked(checksum, path);
+            let row = row.verify_checksum(checksum, path);
             all.push((key, row.map_err(|error| error.into_fault(path, Operation::ReadRecords))));
         }
         Ok(all)
     }
 
-    fn checked(self, checksum: u32, path: &Path) -> Result<Self, SqliteError> {
+    fn verify_checksum(self, checksum: u32, path: &Path) -> Result<Self, SqliteError> {
         if self.checksum() == checksum {
             return Ok(self);
         }
         let cause = format!("the row of session {} is altered", self.session);
-        let fault = damaged(path, Operation::ReadRecords, cause);
+        let fault = damage_fault(path, Operation::ReadRecords, cause);
         Err(fault.with(Fact::Session, self.session.to_string()).into())
     }
 
@@ -191,15 +192,15 @@ impl SessionRow {
     }
 }
 
-/// The columns 10 and 11 of a session's row.
-fn sealed(row: &Row<'_>) -> Result<Option<Anchor>, rusqlite::Error> {
+/// Reads the seal from the columns 10 and 11 of a session's row.
+fn read_seal(row: &Row<'_>) -> Result<Option<Anchor>, rusqlite::Error> {
     let digest: Option<[u8; 32]> = row.get(11)?;
-    let seq = position(row, 10)?;
+    let seq = read_position(row, 10)?;
     Ok(digest.map(|digest| Anchor { seq, digest: Digest(digest) }))
 }
 
 /// Reads a position; a negative number is damage.
-pub(super) fn position(row: &Row<'_>, column: usize) -> Result<u64, rusqlite::Error> {
+pub(super) fn read_position(row: &Row<'_>, column: usize) -> Result<u64, rusqlite::Error> {
     let number: i64 = row.get(column)?;
     u64::try_from(number).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, number))
 }
@@ -226,7 +227,7 @@ pub(super) struct UnindexedBatch {
 }
 
 /// The batches of a session that are not in the index yet, oldest first.
-pub(super) fn recent(
+pub(super) fn unindexed_batches(
     connection: &Connection,
     key: i64,
     indexed: i64,
@@ -237,15 +238,15 @@ pub(super) fn recent(
     let found = statement.query_map((indexed, key), |row| {
         Ok(UnindexedBatch {
             batch_id: row.get(0)?,
-            first: position(row, 1)?,
-            count: position(row, 2)?,
+            first: read_position(row, 1)?,
+            count: read_position(row, 2)?,
         })
     })?;
     found.collect()
 }
 
 /// The end of a history, given its batches outside the index.
-pub(super) fn end_after(
+pub(super) fn history_end_after(
     connection: &Connection,
     row: &SessionRow,
     recent: &[UnindexedBatch],
@@ -255,22 +256,22 @@ pub(super) fn end_after(
             head: last.first.saturating_add(last.count).saturating_sub(1),
             batch_id: Some(last.batch_id),
         },
-        None => last_indexed(connection, row.key)?,
+        None => last_indexed_end(connection, row.key)?,
     };
     // An imported history may begin with a gap and have no records yet.
     Ok(HistoryEnd { head: found.head.max(row.removed_to), ..found })
 }
 
 /// Finds the end of a history: in the batches outside the index, else in the index.
-pub(super) fn end(
+pub(super) fn history_end(
     connection: &Connection,
     row: &SessionRow,
     indexed: i64,
 ) -> Result<HistoryEnd, rusqlite::Error> {
-    end_after(connection, row, &recent(connection, row.key, indexed)?)
+    history_end_after(connection, row, &unindexed_batches(connection, row.key, indexed)?)
 }
 
-fn last_indexed(connection: &Connection, key: i64) -> Result<HistoryEnd, rusqlite::Error> {
+fn last_indexed_end(connection: &Connection, key: i64) -> Result<HistoryEnd, rusqlite::Error> {
     let indexed_end = connection
         .prepare_cached(
             "SELECT b.first, b.count, b.batch_id FROM batch_index s JOIN batch b ON b.batch_id = s.batch_id \
@@ -282,7 +283,7 @@ fn last_indexed(connection: &Connection, key: i64) -> Result<HistoryEnd, rusqlit
 }
 
 fn end_from_row(row: &Row<'_>) -> Result<HistoryEnd, rusqlite::Error> {
-    let (first, count) = (position(row, 0)?, position(row, 1)?);
+    let (first, count) = (read_position(row, 0)?, read_position(row, 1)?);
     Ok(HistoryEnd {
         head: first.saturating_add(count).saturating_sub(1),
         batch_id: Some(row.get(2)?),
@@ -290,7 +291,7 @@ fn end_from_row(row: &Row<'_>) -> Result<HistoryEnd, rusqlite::Error> {
 }
 
 /// The digest that the next batch continues. Checks the last batch.
-pub(super) fn end_digest(
+pub(super) fn read_end_digest(
     connection: &Connection,
     path: &Path,
     row: &SessionRow,
@@ -301,7 +302,7 @@ pub(super) fn end_digest(
         .prepare_cached("SELECT session, first, count, body FROM batch WHERE batch_id = ?1")?
         .query_row([batch_id], |found| {
             let body = Bytes::copy_from_slice(found.get_ref(3)?.as_blob()?);
-            Ok((found.get::<_, i64>(0)?, position(found, 1)?, position(found, 2)?, body))
+            Ok((found.get::<_, i64>(0)?, read_position(found, 1)?, read_position(found, 2)?, body))
         })?;
     let location = BatchLocation { session: row.session, epoch: row.epoch, first, count };
     let unpacked = frame::unpack(location, &body, drop);
@@ -309,15 +310,19 @@ pub(super) fn end_digest(
         Some(digest) if key == row.key => Ok(digest),
         _ => {
             let seq = unpacked.damaged.unwrap_or(first);
-            Err(damaged_record(path, row.session, seq).into())
+            Err(record_damage_fault(path, row.session, seq).into())
         }
     }
 }
 
-pub(super) fn damaged_record(path: &Path, session: SessionId, seq: Seq) -> Fault {
-    damaged(path, Operation::ReadRecords, format!("record {seq} of session {session} is damaged"))
-        .with(Fact::Session, session.to_string())
-        .with(Fact::FromSeq, seq)
+pub(super) fn record_damage_fault(path: &Path, session: SessionId, seq: Seq) -> Fault {
+    damage_fault(
+        path,
+        Operation::ReadRecords,
+        format!("record {seq} of session {session} is damaged"),
+    )
+    .with(Fact::Session, session.to_string())
+    .with(Fact::FromSeq, seq)
 }
 
 /// A command and its answer, both encoded.
@@ -348,7 +353,8 @@ impl InboxRow {
         let id: i64 = row.get(0)?;
         let bad = |reason: &str| {
             let cause = format!("command {id} of session {session} is damaged: {reason}");
-            damaged(path, Operation::SubmitCommand, cause).with(Fact::Session, session.to_string())
+            damage_fault(path, Operation::SubmitCommand, cause)
+                .with(Fact::Session, session.to_string())
         };
         if inbox_checksum(session, body, answer) != row.get::<_, u32>(3)? {
             return Err(bad("its checksum is wrong").into());
@@ -363,7 +369,7 @@ impl InboxRow {
 }
 
 /// Loads one command of a session by its id.
-pub(super) fn command(
+pub(super) fn load_command(
     connection: &Connection,
     path: &Path,
     row: &SessionRow,

@@ -34,7 +34,7 @@ pub struct SalvagedSession {
     pub epoch: Epoch,
     /// Consecutive records with valid checksums.
     pub records: Vec<StoredRecord>,
-    /// Batches that were found but do not continue these records.
+    /// The number of intact batches that do not continue these records.
     pub unusable: usize,
 }
 
@@ -59,20 +59,20 @@ pub fn salvage(path: &Path, mut take: impl FnMut(SalvagedSession)) -> Result<(),
         .map_err(|error| io_fault(&error, path, Operation::CheckJournal))?;
     let mut found = SalvageIndex::default();
     for number in 1..=pages.count {
-        for (rowid, values) in pages.rows(number) {
-            found.take(rowid, values);
+        for (rowid, values) in pages.read_rows(number) {
+            found.add_row(rowid, values);
         }
     }
     let mut sessions: Vec<_> = found.sessions.iter().collect();
     sessions.sort_by_key(|(_, (session, ..))| *session);
     for (key, (session, epoch, removed_to)) in sessions {
-        take(join(&found, *key, *session, *epoch, *removed_to));
+        take(join_batches(&found, *key, *session, *epoch, *removed_to));
     }
     Ok(())
 }
 
 impl SalvageIndex {
-    fn take(&mut self, rowid: i64, mut values: Vec<PageValue>) {
+    fn add_row(&mut self, rowid: i64, mut values: Vec<PageValue>) {
         match values.as_mut_slice() {
             // batch: batch_id (kept as the rowid), session, first, count, body
             [
@@ -104,8 +104,8 @@ impl SalvageIndex {
                 _,
                 _,
             ] => {
-                let epoch = epoch.integer().and_then(|epoch| u32::try_from(epoch).ok());
-                let removed_to = removed_to.integer().and_then(|seq| u64::try_from(seq).ok());
+                let epoch = epoch.as_integer().and_then(|epoch| u32::try_from(epoch).ok());
+                let removed_to = removed_to.as_integer().and_then(|seq| u64::try_from(seq).ok());
                 if let (Ok(uuid), Some(epoch), Some(removed_to)) =
                     (Uuid::from_slice(uuid), epoch, removed_to)
                 {
@@ -123,7 +123,7 @@ impl SalvageIndex {
     }
 }
 
-fn join(
+fn join_batches(
     found: &SalvageIndex,
     key: i64,
     session: SessionId,

@@ -9,12 +9,12 @@ use budao_core::fault::{Fact, Fault, Kind, Operation};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::{
-    errors::{SqliteError, damaged},
+    errors::{SqliteError, damage_fault},
     inspect::not_a_journal,
 };
 
 /// SQLite's `application_id` of a journal: "Bdao" in ASCII.
-pub(super) const APPLICATION: i32 = 0x4264_616f;
+pub(super) const APPLICATION_ID: i32 = 0x4264_616f;
 
 /// Each script upgrades a file from the previous version. A released script never changes.
 const MIGRATIONS: [&str; 3] = [
@@ -186,7 +186,7 @@ pub(super) enum Purpose {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionOptions {
     pub(super) page_bytes: u32,
-    pub(super) busy: Duration,
+    pub(super) busy_timeout: Duration,
 }
 
 /// Opens a connection to an inspected file. A connection for writing migrates an older version.
@@ -196,7 +196,7 @@ pub(super) fn connect(
     setup: ConnectionOptions,
 ) -> Result<Connection, SqliteError> {
     let connection = open(path, purpose, setup)?;
-    set_up(&connection, path, purpose, setup)?;
+    configure(&connection, path, purpose, setup)?;
     Ok(connection)
 }
 
@@ -212,13 +212,13 @@ pub(super) fn open(
         Purpose::ReadOnly => flags | OpenFlags::SQLITE_OPEN_READ_ONLY,
     };
     let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(setup.busy)?;
+    connection.busy_timeout(setup.busy_timeout)?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
 }
 
 /// Configures a connection: the first step that may change the file.
-pub(super) fn set_up(
+pub(super) fn configure(
     connection: &Connection,
     path: &Path,
     purpose: Purpose,
@@ -246,38 +246,38 @@ pub(super) fn set_up(
         migrate(connection, path)?;
     } else {
         connection.pragma_update(None, "query_only", true)?;
-        refuse_foreign(connection, path)?;
+        refuse_unprepared(connection, path)?;
     }
-    refuse_altered(connection, path)?;
+    refuse_altered_schema(connection, path)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     Ok(())
 }
 
-fn version(connection: &Connection) -> Result<usize, rusqlite::Error> {
+fn read_version(connection: &Connection) -> Result<usize, rusqlite::Error> {
     let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     Ok(usize::try_from(version).unwrap_or(usize::MAX))
 }
 
-fn application(connection: &Connection) -> Result<i32, rusqlite::Error> {
+fn read_application_id(connection: &Connection) -> Result<i32, rusqlite::Error> {
     connection.pragma_query_value(None, "application_id", |row| row.get(0))
 }
 
 /// Refuses a file that a writer of this version has not prepared: a reader never migrates.
-fn refuse_foreign(connection: &Connection, path: &Path) -> Result<(), SqliteError> {
-    let version = version(connection)?;
-    if application(connection)? != APPLICATION {
+fn refuse_unprepared(connection: &Connection, path: &Path) -> Result<(), SqliteError> {
+    let version = read_version(connection)?;
+    if read_application_id(connection)? != APPLICATION_ID {
         return Err(not_a_journal(path, "database", Operation::OpenJournal).into());
     }
     match version.cmp(&VERSION) {
-        std::cmp::Ordering::Greater => Err(newer(path, version).into()),
+        std::cmp::Ordering::Greater => Err(newer_fault(path, version).into()),
         std::cmp::Ordering::Equal => Ok(()),
-        std::cmp::Ordering::Less => Err(outdated(path, version).into()),
+        std::cmp::Ordering::Less => Err(outdated_fault(path, version).into()),
     }
 }
 
 /// Refuses a file whose schema was altered. SQLite trusts the stored schema, so a flipped bit changes query results.
-fn refuse_altered(connection: &Connection, path: &Path) -> Result<(), SqliteError> {
+fn refuse_altered_schema(connection: &Connection, path: &Path) -> Result<(), SqliteError> {
     static EXPECTED: OnceLock<String> = OnceLock::new();
     let expected = match EXPECTED.get() {
         Some(expected) => expected,
@@ -293,7 +293,8 @@ fn refuse_altered(connection: &Connection, path: &Path) -> Result<(), SqliteErro
     if stored_schema(connection)? == *expected {
         return Ok(());
     }
-    Err(damaged(path, Operation::OpenJournal, "the description of its tables is altered").into())
+    Err(damage_fault(path, Operation::OpenJournal, "the description of its tables is altered")
+        .into())
 }
 
 fn stored_schema(connection: &Connection) -> Result<String, rusqlite::Error> {
@@ -307,22 +308,22 @@ fn stored_schema(connection: &Connection) -> Result<String, rusqlite::Error> {
 
 /// Refuses a file of a version that no migration starts from, before changing it.
 fn refuse_unreleased(connection: &Connection, path: &Path) -> Result<(), SqliteError> {
-    match version(connection)? {
-        version @ 1..=UNRELEASED if application(connection)? == APPLICATION => {
-            Err(outdated(path, version).into())
+    match read_version(connection)? {
+        version @ 1..=UNRELEASED if read_application_id(connection)? == APPLICATION_ID => {
+            Err(outdated_fault(path, version).into())
         }
         _ => Ok(()),
     }
 }
 
-fn outdated(path: &Path, version: usize) -> Fault {
+fn outdated_fault(path: &Path, version: usize) -> Fault {
     Fault::new(Kind::JournalOutdated, Operation::OpenJournal)
         .with(Fact::Path, path.display().to_string())
         .with(Fact::Version, version.to_string())
         .with(Fact::Supported, vec![VERSION.to_string()])
 }
 
-fn newer(path: &Path, version: usize) -> Fault {
+fn newer_fault(path: &Path, version: usize) -> Fault {
     Fault::new(Kind::JournalNewer, Operation::OpenJournal)
         .with(Fact::Path, path.display().to_string())
         .with(Fact::Version, version.to_string())
@@ -330,7 +331,7 @@ fn newer(path: &Path, version: usize) -> Fault {
 }
 
 fn migrate(connection: &Connection, path: &Path) -> Result<(), SqliteError> {
-    if application(connection)? == APPLICATION && version(connection)? == VERSION {
+    if read_application_id(connection)? == APPLICATION_ID && read_version(connection)? == VERSION {
         return Ok(());
     }
     connection.execute_batch("BEGIN IMMEDIATE")?;
@@ -347,17 +348,17 @@ fn migrate(connection: &Connection, path: &Path) -> Result<(), SqliteError> {
 fn migrate_locked(connection: &Connection, path: &Path) -> Result<(), SqliteError> {
     let tables: i64 =
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    let from = version(connection)?;
-    if tables > 0 && application(connection)? != APPLICATION {
+    let from = read_version(connection)?;
+    if tables > 0 && read_application_id(connection)? != APPLICATION_ID {
         return Err(not_a_journal(path, "database", Operation::OpenJournal).into());
     }
     if from > VERSION {
-        return Err(newer(path, from).into());
+        return Err(newer_fault(path, from).into());
     }
     for script in &MIGRATIONS[from.saturating_sub(UNRELEASED)..] {
         connection.execute_batch(script)?;
     }
-    connection.pragma_update(None, "application_id", APPLICATION)?;
+    connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     connection.pragma_update(None, "user_version", i64::try_from(VERSION).unwrap_or(i64::MAX))?;
     Ok(())
 }
@@ -414,7 +415,7 @@ impl Meta {
             .optional()?;
         match found {
             Some((meta, checksum)) if meta.checksum() != checksum => {
-                Err(damaged(path, Operation::OpenJournal, "the journal's own row is altered")
+                Err(damage_fault(path, Operation::OpenJournal, "the journal's own row is altered")
                     .into())
             }
             found => Ok(found.map(|(meta, _)| meta)),
@@ -422,9 +423,9 @@ impl Meta {
     }
 
     /// Reads the row; its absence is damage.
-    pub(super) fn must_load(connection: &Connection, path: &Path) -> Result<Self, SqliteError> {
+    pub(super) fn load_required(connection: &Connection, path: &Path) -> Result<Self, SqliteError> {
         Self::load(connection, path)?.ok_or_else(|| {
-            damaged(path, Operation::OpenJournal, "the journal's own row is missing").into()
+            damage_fault(path, Operation::OpenJournal, "the journal's own row is missing").into()
         })
     }
 

@@ -14,8 +14,8 @@ use std::{
 use budao_core::fault::{Fact, Fault, Kind, Operation};
 
 use super::{
+    disk_reserve::DiskReserve,
     errors::SqliteError,
-    reserve::DiskReserve,
     write_request::{WriteReply, WriteRequest},
     writer_connection::WriterConnection,
     writer_thread::{CommitNotice, QueuedWrite, WriterContext},
@@ -27,7 +27,7 @@ const CHECKPOINT_FRAMES: u64 = 1000;
 /// The number of batches that the views may lag behind while requests are queued.
 const VIEW_LAG: i64 = 16 * 1024;
 /// The longest commit after which a caller's thread may still write; with a slower disk only the writer thread does.
-const QUICK: Duration = Duration::from_millis(5);
+const QUICK_COMMIT: Duration = Duration::from_millis(5);
 
 type WriteResult = Result<WriteReply, AppendError>;
 
@@ -36,8 +36,8 @@ pub(super) struct SqliteWriter {
     pub(super) connection: WriterConnection,
     reserve: DiskReserve,
     /// When the last transaction ended, and its duration.
-    last: Instant,
-    took: Duration,
+    last_commit_at: Instant,
+    last_duration: Duration,
     /// Whether the writer thread has been sent a maintenance message.
     pub(super) maintenance_requested: bool,
     is_closed: bool,
@@ -49,13 +49,13 @@ impl SqliteWriter {
         connection: WriterConnection,
         reserve: DiskReserve,
     ) -> Self {
-        let (last, took) = (Instant::now(), Duration::ZERO);
+        let (last_commit_at, last_duration) = (Instant::now(), Duration::ZERO);
         Self {
             context,
             connection,
             reserve,
-            last,
-            took,
+            last_commit_at,
+            last_duration,
             maintenance_requested: false,
             is_closed: false,
         }
@@ -63,7 +63,8 @@ impl SqliteWriter {
 
     /// Executes one request on the caller's thread. Returns `None`, with nothing written, if that could take long.
     pub(super) fn write_inline(&mut self, request: &WriteRequest) -> Option<WriteResult> {
-        if self.is_closed || self.took > QUICK || !self.connection.has_connection() {
+        if self.is_closed || self.last_duration > QUICK_COMMIT || !self.connection.has_connection()
+        {
             // The next commit on the writer thread measures the disk again.
             return None;
         }
@@ -138,8 +139,8 @@ impl SqliteWriter {
                 requests.iter().map(|request| connection.apply(request)).collect()
             })
         }));
-        self.last = Instant::now();
-        self.took = self.last - began;
+        self.last_commit_at = Instant::now();
+        self.last_duration = self.last_commit_at - began;
         let done = done.unwrap_or_else(|_| {
             self.connection.drop_connection();
             Err(Fault::new(Kind::Bug, Operation::AppendRecords)
@@ -150,7 +151,7 @@ impl SqliteWriter {
         let counters = &self.context.counters;
         match &done {
             Ok(_) => {
-                metrics::histogram!("budao_journal_sync_seconds").record(self.took);
+                metrics::histogram!("budao_journal_sync_seconds").record(self.last_duration);
                 counters.transactions.fetch_add(1, Ordering::Relaxed);
                 counters.requests.fetch_add(requests.len() as u64, Ordering::Relaxed);
             }
@@ -171,15 +172,15 @@ impl SqliteWriter {
 
     /// Announces the durable changes inside this process.
     fn notify(&mut self) {
-        for effect in self.connection.take_effects() {
+        for effect in self.connection.take_notices() {
             let notifier = &self.context.notifier;
             match effect {
                 CommitNotice::Records { session, head, batch } => {
-                    notifier.records(session, head, batch);
+                    notifier.announce_records(session, head, batch);
                 }
-                CommitNotice::Command(session) => notifier.command(session),
-                CommitNotice::Answered(session) => notifier.answered(session),
-                CommitNotice::History(session) => notifier.history_changed(session),
+                CommitNotice::Command(session) => notifier.announce_command(session),
+                CommitNotice::Answered(session) => notifier.announce_answer(session),
+                CommitNotice::History(session) => notifier.announce_history_change(session),
             }
         }
     }
@@ -206,8 +207,8 @@ impl SqliteWriter {
     }
 
     /// Whether the last transaction is at least this long ago.
-    pub(super) fn is_quiet(&self, since: Duration) -> bool {
-        self.last.elapsed() >= since
+    pub(super) fn is_idle_for(&self, since: Duration) -> bool {
+        self.last_commit_at.elapsed() >= since
     }
 
     /// Advances the index and the views by one step. A failure is logged, since no caller waits for it.

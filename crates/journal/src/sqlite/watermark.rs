@@ -1,4 +1,4 @@
-//! The watermark file: records beside the journal how far it has come, so that a lost end is noticed.
+//! The watermark file beside the journal: it holds the highest numbers in use, so that a lost end is detected.
 //!
 //! The writer updates it after each durable commit, without a sync. So it may be behind the journal but is ahead only
 //! if the journal lost acknowledged data: a damaged write-ahead log, a disk that lied about a sync, an old copy
@@ -70,7 +70,7 @@ pub(super) fn read(journal: &Path, id: [u8; 16]) -> Option<Watermark> {
 }
 
 /// Whether a file beside the journal begins like a watermark.
-pub(super) fn is_beside(journal: &Path) -> bool {
+pub(super) fn exists_beside(journal: &Path) -> bool {
     open_regular(&path_of(journal)).is_ok_and(|file| has_magic(&file).is_ok_and(|it| it))
 }
 

@@ -23,7 +23,7 @@ use crate::{
 pub(super) enum WriteRequest {
     TakeLease(LeaseRequest),
     Renew(Lease, Duration),
-    /// Releases a lease; with a time, the session stays reserved for the holder so long.
+    /// Releases a lease. With a duration, the session stays reserved for the holder that long.
     Release(Lease, Option<Duration>),
     Append(EncodedAppend),
     Submit(SessionId, Box<Command>),
@@ -34,7 +34,7 @@ pub(super) enum WriteRequest {
     SettleOnce(OnceOwner, u32, OnceSettlement),
     /// Forgets keys claimed before this time, in microseconds.
     ForgetOnce(i64),
-    Project,
+    UpdateViews,
     RebuildViews,
     Retain(i64, Retention),
     Sweep,
@@ -59,7 +59,7 @@ pub(super) enum WriteRequest {
 /// How much free space a shrunk file keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FreeSpace {
-    /// As much as the next sessions are likely to use: a part of what is in use.
+    /// A fraction of the pages in use, for the next sessions.
     Reusable,
     None,
 }
@@ -72,10 +72,10 @@ pub(super) enum WriteReply {
     Head(Seq),
     Submitted(SubmitOutcome),
     Once(OnceState),
-    /// Whether more work of the same sort is left.
+    /// Whether a repetition of the request would do more work.
     More(bool),
     Deleted(bool),
-    /// Counts of what was removed, and the key to continue after; `None` at the end.
+    /// The removed sessions and records, and the row key to continue after; `None` at the end.
     Retained(RetentionReport, Option<i64>),
     /// Whether the node was known before.
     WasKnown(bool),
@@ -171,7 +171,7 @@ impl WriteRequest {
     pub(super) fn operation(&self) -> Operation {
         match self {
             Self::TakeLease(_) | Self::Renew(..) | Self::Release(..) => Operation::TakeLease,
-            Self::Append(_) | Self::Project | Self::RebuildViews => Operation::AppendRecords,
+            Self::Append(_) | Self::UpdateViews | Self::RebuildViews => Operation::AppendRecords,
             Self::Submit(..) | Self::Withdraw(..) => Operation::SubmitCommand,
             Self::PutBlob(..) => Operation::WriteBlob,
             Self::ClaimOnce(..) | Self::SettleOnce(..) => Operation::AppendRecords,

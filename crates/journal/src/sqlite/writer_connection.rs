@@ -11,7 +11,7 @@ use budao_core::{
 use rusqlite::{Connection, OptionalExtension};
 
 use super::{
-    errors::{SqliteError, damaged, io_fault},
+    errors::{SqliteError, damage_fault, io_fault},
     files::{self, Identity, OpenFile},
     rows::{self, SessionRow},
     schema::{self, Meta, Purpose},
@@ -53,18 +53,18 @@ pub(super) struct WriterConnection {
     /// The watermark of the open transaction, and that of the last durable one.
     pub(super) mark: Watermark,
     acknowledged: Watermark,
-    known: HashMap<SessionId, CachedSession>,
+    sessions: HashMap<SessionId, CachedSession>,
     /// Increases when another process writes, and after every failure.
     generation: u64,
     data_version: i64,
     identity: Identity,
     watermark_file: WatermarkFile,
-    pub(super) effects: Vec<CommitNotice>,
+    pub(super) notices: Vec<CommitNotice>,
     pub(super) frames: u64,
     views_postponed: bool,
     /// The first batch since which this process wrote all batches, and the last batch before the open transaction.
-    own_from: Option<i64>,
-    before: i64,
+    own_since: Option<i64>,
+    last_batch_before: i64,
     should_wait: bool,
     /// Declared last: the file must be dropped after the connection.
     _file: Arc<OpenFile>,
@@ -88,16 +88,16 @@ impl WriterConnection {
             meta,
             mark,
             acknowledged: mark,
-            known: HashMap::new(),
+            sessions: HashMap::new(),
             generation: 0,
             data_version: 0,
             identity,
             watermark_file,
-            effects: Vec::new(),
+            notices: Vec::new(),
             frames: 0,
             views_postponed: false,
-            own_from: None,
-            before: 0,
+            own_since: None,
+            last_batch_before: 0,
             should_wait: true,
             _file: file,
         }
@@ -124,7 +124,7 @@ impl WriterConnection {
         if let Some(connection) =
             self.connection.as_ref().filter(|_| self.should_wait != should_wait)
         {
-            let wait = if should_wait { self.context.setup.busy } else { Duration::ZERO };
+            let wait = if should_wait { self.context.setup.busy_timeout } else { Duration::ZERO };
             // This sets a number only; after a failure here the next statement fails too.
             let _ = connection.busy_timeout(wait);
             self.should_wait = should_wait;
@@ -136,10 +136,10 @@ impl WriterConnection {
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, SqliteError>,
     ) -> Result<T, SqliteError> {
-        self.effects.clear();
+        self.notices.clear();
         let done = self.try_transact(work);
         if let Err(error) = &done {
-            self.reset();
+            self.clear_cache();
             if !error.keeps_connection_usable() {
                 self.drop_connection();
             }
@@ -164,7 +164,7 @@ impl WriterConnection {
         match done {
             Ok(value) => {
                 self.acknowledged = self.mark;
-                self.claim();
+                self.publish_own_range();
                 self.watermark_file.record(self.mark);
                 Ok(value)
             }
@@ -181,17 +181,17 @@ impl WriterConnection {
     }
 
     /// Publishes the range of batches that this process wrote, so that the poller skips them.
-    fn claim(&mut self) {
-        if self.mark.batch_id > self.before {
-            let from = *self.own_from.get_or_insert(self.before + 1);
-            self.context.own_batches.claim(from, self.mark.batch_id);
+    fn publish_own_range(&mut self) {
+        if self.mark.batch_id > self.last_batch_before {
+            let from = *self.own_since.get_or_insert(self.last_batch_before + 1);
+            self.context.own_batches.set_range(from, self.mark.batch_id);
         }
     }
 
     /// Clears the cache; it is filled from the file again.
-    fn reset(&mut self) {
-        self.known.clear();
-        self.effects.clear();
+    fn clear_cache(&mut self) {
+        self.sessions.clear();
+        self.notices.clear();
         self.generation += 1;
         self.data_version = -1;
         self.mark = self.acknowledged;
@@ -199,7 +199,7 @@ impl WriterConnection {
 
     /// Drops the connection; the next transaction opens and checks the file again.
     pub(super) fn drop_connection(&mut self) {
-        self.reset();
+        self.clear_cache();
         self.connection = None;
     }
 
@@ -227,17 +227,17 @@ impl WriterConnection {
 
     fn reopen(&mut self) -> Result<Connection, SqliteError> {
         let connection = schema::connect(self.path(), Purpose::Write, self.context.setup)?;
-        let meta = Meta::must_load(&connection, self.path())?;
+        let meta = Meta::load_required(&connection, self.path())?;
         if meta.journal != self.meta.journal {
             return Err(Fault::new(Kind::JournalGone, Operation::OpenJournal)
                 .with(Fact::Path, self.path().display().to_string())
                 .with_cause("another journal is in its place")
                 .into());
         }
-        let found = mark_of(&connection, &meta)?;
+        let found = watermark_from_tables(&connection, &meta)?;
         if found.is_behind(self.acknowledged) {
             let what = format!("acknowledged up to {:?}, found {found:?}", self.acknowledged);
-            return Err(damaged(self.path(), Operation::OpenJournal, what).into());
+            return Err(damage_fault(self.path(), Operation::OpenJournal, what).into());
         }
         check_last_batch(&connection, self.path(), found.batch_id)?;
         tracing::info!(path = %self.path().display(), "journal reopened and checked");
@@ -250,35 +250,35 @@ impl WriterConnection {
         let version: i64 =
             connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
         if version != self.data_version {
-            let meta = Meta::must_load(connection, self.path())?;
-            let mark = mark_of(connection, &meta)?;
+            let meta = Meta::load_required(connection, self.path())?;
+            let mark = watermark_from_tables(connection, &meta)?;
             self.meta = meta;
             self.mark = mark;
             self.data_version = version;
             self.generation += 1;
-            self.own_from = None;
+            self.own_since = None;
         }
-        self.before = self.mark.batch_id;
+        self.last_batch_before = self.mark.batch_id;
         Ok(())
     }
 
     /// Returns the state of a session, from the cache or the file; `None` if the session does not exist.
-    pub(super) fn known(
+    pub(super) fn cached_session(
         &mut self,
         session: SessionId,
     ) -> Result<Option<CachedSession>, SqliteError> {
-        if let Some(known) = self.known.get(&session)
+        if let Some(known) = self.sessions.get(&session)
             && known.generation == self.generation
         {
             return Ok(Some(known.clone()));
         }
         let connection = self.connection()?;
         let Some(row) = SessionRow::load(connection, self.path(), session)? else {
-            self.known.remove(&session);
+            self.sessions.remove(&session);
             return Ok(None);
         };
         // Only the holder of the token appends, so an unchanged token means an unchanged head.
-        if let Some(known) = self.known.get_mut(&session)
+        if let Some(known) = self.sessions.get_mut(&session)
             && known.key == row.key
             && known.epoch == row.epoch
             && known.token.is_some()
@@ -287,15 +287,18 @@ impl WriterConnection {
             known.generation = self.generation;
             return Ok(Some(known.clone()));
         }
-        let known = self.look_up(&row)?;
+        let known = self.load_session_state(&row)?;
         self.remember(session, known.clone());
         Ok(Some(known))
     }
 
-    pub(super) fn look_up(&self, row: &SessionRow) -> Result<CachedSession, SqliteError> {
+    pub(super) fn load_session_state(
+        &self,
+        row: &SessionRow,
+    ) -> Result<CachedSession, SqliteError> {
         let connection = self.connection()?;
-        let end = rows::end(connection, row, self.meta.indexed)?;
-        let chain = rows::end_digest(connection, self.path(), row, end)?;
+        let end = rows::history_end(connection, row, self.meta.indexed)?;
+        let chain = rows::read_end_digest(connection, self.path(), row, end)?;
         Ok(CachedSession {
             key: row.key,
             epoch: row.epoch,
@@ -308,19 +311,19 @@ impl WriterConnection {
 
     /// The cached head of a session; the lease prevents any other writer from moving it.
     pub(super) fn cached_end(&self, lease: &Lease) -> Option<Anchor> {
-        let known = self.known.get(&lease.session)?;
+        let known = self.sessions.get(&lease.session)?;
         (known.token == Some(lease.token)).then(|| known.end())
     }
 
     pub(super) fn remember(&mut self, session: SessionId, known: CachedSession) {
-        if self.known.len() >= KNOWN_SESSIONS {
-            self.known.clear();
+        if self.sessions.len() >= KNOWN_SESSIONS {
+            self.sessions.clear();
         }
-        self.known.insert(session, known);
+        self.sessions.insert(session, known);
     }
 
     pub(super) fn forget_session(&mut self, session: SessionId) {
-        self.known.remove(&session);
+        self.sessions.remove(&session);
     }
 
     /// Allocates the number of the next batch.
@@ -339,7 +342,7 @@ impl WriterConnection {
 
     /// Background work for an idle writer: the views first, then the index. Indexed batches are faster to read.
     pub(super) fn run_background_step(&mut self) -> Result<bool, SqliteError> {
-        let has_more = self.project_some()?;
+        let has_more = self.update_views_slice()?;
         if !has_more && self.mark.batch_id > self.meta.indexed {
             self.index_now()?;
         }
@@ -361,8 +364,8 @@ impl WriterConnection {
         Ok(())
     }
 
-    pub(super) fn take_effects(&mut self) -> Vec<CommitNotice> {
-        std::mem::take(&mut self.effects)
+    pub(super) fn take_notices(&mut self) -> Vec<CommitNotice> {
+        std::mem::take(&mut self.notices)
     }
 
     /// The number of batches not yet in the views; 0 while the views are postponed.
@@ -409,7 +412,10 @@ fn identity(path: &Path) -> Result<Identity, SqliteError> {
 }
 
 /// Reads the watermark of the file from its tables.
-pub(super) fn mark_of(connection: &Connection, meta: &Meta) -> Result<Watermark, SqliteError> {
+pub(super) fn watermark_from_tables(
+    connection: &Connection,
+    meta: &Meta,
+) -> Result<Watermark, SqliteError> {
     let last: Option<i64> = connection
         .prepare_cached("SELECT max(batch_id) FROM batch")?
         .query_row([], |row| row.get(0))?;
@@ -444,9 +450,9 @@ fn check_last_batch(
     let Some(uuid) = uuid else { return Ok(()) };
     let session = SessionId(uuid::Uuid::from_bytes(uuid));
     if let Some(row) = SessionRow::load(connection, path, session)? {
-        let meta = Meta::must_load(connection, path)?;
-        let end = rows::end(connection, &row, meta.indexed)?;
-        rows::end_digest(connection, path, &row, end)?;
+        let meta = Meta::load_required(connection, path)?;
+        let end = rows::history_end(connection, &row, meta.indexed)?;
+        rows::read_end_digest(connection, path, &row, end)?;
     }
     Ok(())
 }

@@ -145,7 +145,7 @@ impl WriterThread {
                 NextInput::Quiet => {
                     let mut writer = self.writer_lock.take();
                     writer.run_maintenance();
-                    if writer.is_quiet(QUIET) {
+                    if writer.is_idle_for(QUIET) {
                         writer.catch_up();
                     }
                 }

@@ -25,21 +25,21 @@ pub fn verify_export(input: &mut dyn BufRead, anchors: &Anchors) -> Result<Evide
     let mut text = String::new();
     loop {
         run.line += 1;
-        if read_line(input, &mut text).map_err(|cause| run.wrong(&cause))? == 0 {
+        if read_line(input, &mut text).map_err(|cause| run.line_fault(&cause))? == 0 {
             break;
         }
         let parsed: Result<ParsedLine<'_>, _> = serde_json::from_str(&text);
         // A cut in the middle of the last line is a truncation, not a malformed file.
         let line = match parsed {
             Err(_) if run.line > 1 && !text.ends_with('\n') => break,
-            Err(error) => return Err(run.wrong(&error.to_string())),
-            Ok(parsed) => parsed.line().ok_or_else(|| run.wrong("unknown kind of line"))?,
+            Err(error) => return Err(run.line_fault(&error.to_string())),
+            Ok(parsed) => parsed.line().ok_or_else(|| run.line_fault("unknown kind of line"))?,
         };
         if run.take(line)? {
             return Ok(run.report);
         }
     }
-    run.end_early();
+    run.mark_truncated();
     Ok(run.report)
 }
 
@@ -63,7 +63,7 @@ impl ExportRun<'_> {
     fn take(&mut self, line: ExportLine<'_>) -> Result<bool, Fault> {
         match line {
             ExportLine::Head { journal: 1 } if self.line == 1 => {}
-            _ if self.line == 1 => return Err(self.wrong("not an exported journal")),
+            _ if self.line == 1 => return Err(self.line_fault("not an exported journal")),
             ExportLine::Session { session, epoch, removed_to, digest, .. } => {
                 self.close();
                 self.begin(session, epoch, removed_to, digest);
@@ -71,20 +71,22 @@ impl ExportRun<'_> {
             ExportLine::Record { seq, at, trace, turn, event, digest } => {
                 let content = chain::content(at, trace, turn, event.get().as_bytes());
                 let anchors = self.anchors;
-                self.current()?.take(seq, content, digest, anchors);
+                self.require_current()?.take(seq, content, digest, anchors);
             }
             ExportLine::End { end, records, digest } => {
-                self.current()?.end(end, records, digest);
+                self.require_current()?.end(end, records, digest);
                 self.close();
             }
             ExportLine::Done { done } => {
                 self.close();
                 if done != self.report.sessions.len() as u64 {
-                    return Err(self.wrong("the number of sessions differs from the `done` line"));
+                    return Err(
+                        self.line_fault("the number of sessions differs from the `done` line")
+                    );
                 }
                 return Ok(true);
             }
-            ExportLine::Head { .. } => return Err(self.wrong("unsupported export version")),
+            ExportLine::Head { .. } => return Err(self.line_fault("unsupported export version")),
             ExportLine::Snapshot { .. } | ExportLine::Command { .. } | ExportLine::Blob { .. } => {}
         }
         Ok(false)
@@ -104,9 +106,9 @@ impl ExportRun<'_> {
         self.current = Some(CurrentSession { evidence, digest, records: 0 });
     }
 
-    fn current(&mut self) -> Result<&mut CurrentSession, Fault> {
+    fn require_current(&mut self) -> Result<&mut CurrentSession, Fault> {
         let line = self.line;
-        self.current.as_mut().ok_or_else(|| wrong(line, "the line belongs to no session"))
+        self.current.as_mut().ok_or_else(|| line_fault(line, "the line belongs to no session"))
     }
 
     /// Ends the current session. One without an `end` line lost its end.
@@ -123,8 +125,9 @@ impl ExportRun<'_> {
         self.report.sessions.push(current.evidence);
     }
 
-    /// The file has no `done` line: what it lost may be whole sessions.
-    fn end_early(&mut self) {
+    /// Handles a file without a `done` line. The lost part may contain whole sessions, so the last session counts as
+    /// truncated.
+    fn mark_truncated(&mut self) {
         self.close();
         if let Some(last) = self.report.sessions.last_mut() {
             let head = last.head;
@@ -132,8 +135,8 @@ impl ExportRun<'_> {
         }
     }
 
-    fn wrong(&self, cause: &str) -> Fault {
-        wrong(self.line, cause)
+    fn line_fault(&self, cause: &str) -> Fault {
+        line_fault(self.line, cause)
     }
 }
 
@@ -142,7 +145,7 @@ impl CurrentSession {
         self.records += 1;
         let expected = self.evidence.head + 1;
         if self.evidence.broken.is_some() {
-            self.refine(seq);
+            self.mark_reordered(seq);
             return;
         }
         let Some(before) = self.digest else { return };
@@ -163,8 +166,8 @@ impl CurrentSession {
         }
     }
 
-    /// A record that seemed removed and comes later was moved.
-    fn refine(&mut self, seq: Seq) {
+    /// A record that was reported as removed and comes later was moved, so the reason becomes `Reordered`.
+    fn mark_reordered(&mut self, seq: Seq) {
         if let Some(broken) = &mut self.evidence.broken
             && broken.reason == BreakReason::Removed
             && (broken.seq..=broken.to).contains(&seq)
@@ -187,6 +190,6 @@ impl CurrentSession {
     }
 }
 
-fn wrong(line: u64, cause: &str) -> Fault {
+fn line_fault(line: u64, cause: &str) -> Fault {
     Fault::new(Kind::BadRequest, Operation::CheckJournal).with(Fact::Line, line).with_cause(cause)
 }

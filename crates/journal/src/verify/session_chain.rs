@@ -38,7 +38,7 @@ pub(super) async fn verify_session(
     }
     verifier.check_end(head, &page);
     if verifier.evidence.broken.is_none() {
-        verifier.check_behind(&journal.chain(session, verifier.evidence.head, 1).await?);
+        verifier.check_after_head(&journal.chain(session, verifier.evidence.head, 1).await?);
     }
     Ok(verifier.evidence)
 }
@@ -95,7 +95,7 @@ impl ChainVerifier {
             return self.evidence.break_at(seq, seq, BreakReason::Unproven);
         };
         if seq == link.first && link.previous != self.digest {
-            let reason = self.foreign_reason(link);
+            let reason = self.explain_break(link);
             return self.evidence.break_at(link.first, link.last, reason);
         }
         let digest = record.digest_after(self.digest);
@@ -111,8 +111,8 @@ impl ChainVerifier {
         self.evidence.advance(seq, digest);
     }
 
-    /// Why a batch does not continue the digest before it.
-    fn foreign_reason(&self, link: BatchLink) -> BreakReason {
+    /// The reason for a batch that does not continue the digest before it: removed, reordered or appended records.
+    fn explain_break(&self, link: BatchLink) -> BreakReason {
         let is_known =
             |other: &BatchLink| other.first != link.first && other.digest == link.previous;
         if link.previous == Digest([0; 32]) {
@@ -127,7 +127,7 @@ impl ChainVerifier {
         }
     }
 
-    /// A read failed at this position: the batch there is missing, of another place, or altered.
+    /// Classifies a failed read: the batch at this position is missing, from another position, or altered.
     fn explain_damage(&mut self, seq: Seq) {
         let covering = self.links.iter().find(|link| link.first <= seq && seq <= link.last);
         let Some(link) = covering.copied() else {
@@ -138,12 +138,12 @@ impl ChainVerifier {
             };
         };
         let is_foreign = seq == link.first && link.previous != self.digest;
-        let reason = if is_foreign { self.foreign_reason(link) } else { BreakReason::Altered };
+        let reason = if is_foreign { self.explain_break(link) } else { BreakReason::Altered };
         self.evidence.break_at(seq, if is_foreign { link.last } else { seq }, reason);
     }
 
-    /// A journal that stores its head has no batch behind it.
-    fn check_behind(&mut self, page: &ChainPage) {
+    /// Reports batches after the stored head: another program appended them.
+    fn check_after_head(&mut self, page: &ChainPage) {
         let behind = page.links.iter().find(|link| link.first > page.known_head);
         if let Some(link) = behind.filter(|_| page.head_digest.is_some()) {
             self.evidence.break_at(link.first, link.last, BreakReason::Appended);

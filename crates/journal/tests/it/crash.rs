@@ -119,7 +119,7 @@ async fn a_stopped_writer_that_continues_is_refused_and_nothing_doubles() {
 
 fn quick() -> budao_journal::sqlite::SqliteOptions {
     budao_journal::sqlite::SqliteOptions {
-        busy: std::time::Duration::from_millis(100),
+        busy_timeout: std::time::Duration::from_millis(100),
         ..options()
     }
 }

@@ -32,7 +32,7 @@ struct Sample {
 }
 
 fn small() -> SqliteOptions {
-    SqliteOptions { page_bytes: 1024, busy: Duration::from_millis(50), ..options() }
+    SqliteOptions { page_bytes: 1024, busy_timeout: Duration::from_millis(50), ..options() }
 }
 
 async fn says(path: &Path) -> Option<String> {

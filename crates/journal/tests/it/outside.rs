@@ -43,7 +43,7 @@ impl List {
         };
         records.push(record.clone());
         drop(records);
-        self.notifier.records(SESSION, seq, vec![record]);
+        self.notifier.announce_records(SESSION, seq, vec![record]);
     }
 }
 
@@ -140,6 +140,6 @@ async fn its_writer_is_woken_by_a_command() {
     let list = List::default();
     let mut watch = ChangeWatch::new(list.notifier.subscribe(SESSION));
     assert!(watch.changed().now_or_never().is_none());
-    list.notifier.command(SESSION);
+    list.notifier.announce_command(SESSION);
     watch.changed().await;
 }

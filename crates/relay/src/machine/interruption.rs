@@ -147,7 +147,7 @@ impl RelayStepper<'_> {
     }
 
     /// Resumes the session under a new writer. A run of the previous writer is lost.
-    pub(super) fn resumed(&mut self) {
+    pub(super) fn resume_turn(&mut self) {
         let Some(turn) = &self.m.session.turn else { return self.start_next() };
         let (number, after) = (turn.number, turn.began.saturating_sub(1));
         let waits = matches!(turn.phase, Phase::Waiting { .. });

@@ -106,21 +106,21 @@ impl Projector {
             events: Vec::new(),
         };
         let Some(activity) = Activity::of(&record.event) else { return out.events };
-        self.chunks(activity, &mut out);
+        self.project_delta(activity, &mut out);
         match activity {
             Activity::TurnStarted { .. } => {
                 self.calls.clear();
                 (self.step, self.step_began) = (0, record.at);
-                self.enter("WORKING", "PRE_MODEL", &mut out);
+                self.enter_state("WORKING", "PRE_MODEL", &mut out);
             }
             Activity::StepStarted { step, .. } => {
                 (self.step, self.step_began) = (step, record.at);
-                self.enter("WORKING", "STREAMING_MODEL", &mut out);
+                self.enter_state("WORKING", "STREAMING_MODEL", &mut out);
             }
             Activity::Answered { step, content, usage, .. } => {
-                self.answered(step, content, usage, record.at, &mut out);
+                self.project_answer(step, content, usage, record.at, &mut out);
             }
-            Activity::TurnEnded { stop, fault, .. } => self.turn_ended(stop, fault, &mut out),
+            Activity::TurnEnded { stop, fault, .. } => self.project_turn_end(stop, fault, &mut out),
             Activity::SessionResumed { sealed } => {
                 let (strategy, sealed) = ("crash", sealed.to_vec());
                 out.push(Channel::Monitor, ChannelEvent::AgentResumed { strategy, sealed });
@@ -136,9 +136,9 @@ impl Projector {
                 let (summary, ratio) = (Some(summary.to_owned()), Some(ratio));
                 let event = ChannelEvent::ContextCompression { phase: "end", summary, ratio };
                 out.push(Channel::Monitor, event);
-                used(usage, &mut out);
+                push_usage(usage, &mut out);
             }
-            Activity::Child { usage: Some(usage), .. } => used(usage, &mut out),
+            Activity::Child { usage: Some(usage), .. } => push_usage(usage, &mut out),
             Activity::TodosChanged { todos } => {
                 let previous = std::mem::replace(&mut self.todos, todos.to_vec());
                 let event = ChannelEvent::TodoChanged { current: todos.to_vec(), previous };
@@ -158,33 +158,33 @@ impl Projector {
                 out.push(Channel::Monitor, event);
             }
             Activity::Fault { fault, scope, .. } => {
-                out.push(Channel::Monitor, self.error(fault, scope));
+                out.push(Channel::Monitor, self.error_event(fault, scope));
             }
-            Activity::StageStarted(start) => self.stage_started(start, &mut out),
+            Activity::StageStarted(start) => self.project_stage_start(start, &mut out),
             Activity::PlanMade { summary, .. } => {
-                self.enter("WORKING", "PRE_MODEL", &mut out);
+                self.enter_state("WORKING", "PRE_MODEL", &mut out);
                 if std::mem::replace(&mut self.planning, false) {
-                    ended(Stage::Planning, None, "COMPLETED", summary.to_owned(), &mut out);
+                    push_end(Stage::Planning, None, "COMPLETED", summary.to_owned(), &mut out);
                 }
             }
             Activity::StageEnded { stage, task, end } => {
-                self.stage_ended(stage, task, end, &mut out);
+                self.project_stage_end(stage, task, end, &mut out);
             }
-            _ => self.call(activity, &mut out),
+            _ => self.project_call(activity, &mut out),
         }
         out.events
     }
 
-    fn error(&self, fault: &Fault, scope: &Scope) -> ChannelEvent {
+    fn error_event(&self, fault: &Fault, scope: &Scope) -> ChannelEvent {
         let phase = phase(fault, scope.tool.is_some());
         ChannelEvent::error(fault, self.lang, phase, scope.stage, scope.task.as_ref())
     }
 
-    fn stage_started(&mut self, start: StageStart<'_>, out: &mut ProjectedEvents) {
+    fn project_stage_start(&mut self, start: StageStart<'_>, out: &mut ProjectedEvents) {
         let (stage, task, title) = match start {
             StageStart::Planning(question) => {
                 self.planning = true;
-                self.enter("WORKING", "PRE_MODEL", out);
+                self.enter_state("WORKING", "PRE_MODEL", out);
                 (Stage::Planning, None, Some(question))
             }
             StageStart::Task { task, .. } => (Stage::Solving, Some(&task.id), Some(&*task.title)),
@@ -194,7 +194,7 @@ impl Projector {
         out.push(Channel::Progress, ChannelEvent::StageStart { stage, task_id, title });
     }
 
-    fn stage_ended(
+    fn project_stage_end(
         &mut self,
         stage: Stage,
         task: Option<&TaskId>,
@@ -209,11 +209,11 @@ impl Projector {
             StageEnd::Cancelled(_) if stage == Stage::Planning && !was_planning => return,
             StageEnd::Cancelled(reason) => ("CANCELLED", reason.to_owned()),
         };
-        ended(stage, task, state, text, out);
+        push_end(stage, task, state, text, out);
     }
 
     /// Projects text and thinking, and opens and closes their blocks.
-    fn chunks(&mut self, activity: Activity<'_>, out: &mut ProjectedEvents) {
+    fn project_delta(&mut self, activity: Activity<'_>, out: &mut ProjectedEvents) {
         if let Activity::Text { step, .. } | Activity::Thought { step, .. } = activity {
             self.step = step;
         }
@@ -248,7 +248,7 @@ impl Projector {
         }
     }
 
-    fn answered(
+    fn project_answer(
         &mut self,
         step: u32,
         content: &[Block],
@@ -265,7 +265,7 @@ impl Projector {
         if std::mem::replace(&mut self.talking, false) || !text.is_empty() {
             out.push(Channel::Progress, ChannelEvent::TextChunkEnd { step, text });
         }
-        used(usage, out);
+        push_usage(usage, out);
         let duration_ms = u64::try_from(at.since(self.step_began).as_millis()).unwrap_or(u64::MAX);
         out.push(Channel::Monitor, ChannelEvent::StepComplete { step, duration_ms });
         for block in content {
@@ -276,11 +276,16 @@ impl Projector {
             }
         }
         if content.iter().any(|block| matches!(block, Block::ToolUse(_))) {
-            self.enter(self.state, "TOOL_PENDING", out);
+            self.enter_state(self.state, "TOOL_PENDING", out);
         }
     }
 
-    fn turn_ended(&mut self, stop: StopReason, fault: Option<&Fault>, out: &mut ProjectedEvents) {
+    fn project_turn_end(
+        &mut self,
+        stop: StopReason,
+        fault: Option<&Fault>,
+        out: &mut ProjectedEvents,
+    ) {
         let reason = match (stop, fault) {
             (StopReason::Cancelled, _) => "interrupted",
             (StopReason::Failed, _) | (_, Some(_)) => "failed",
@@ -288,13 +293,18 @@ impl Projector {
         };
         if let (Some(fault), StopReason::Cancelled) = (fault, stop) {
             // `RecoveryFailed` has already reported the fault of any other turn.
-            out.push(Channel::Monitor, self.error(fault, &Scope::default()));
+            out.push(Channel::Monitor, self.error_event(fault, &Scope::default()));
         }
         out.push(Channel::Progress, ChannelEvent::Done { step: self.step, reason });
-        self.enter("READY", "READY", out);
+        self.enter_state("READY", "READY", out);
     }
 
-    fn enter(&mut self, state: &'static str, breakpoint: &'static str, out: &mut ProjectedEvents) {
+    fn enter_state(
+        &mut self,
+        state: &'static str,
+        breakpoint: &'static str,
+        out: &mut ProjectedEvents,
+    ) {
         if std::mem::replace(&mut self.state, state) != state {
             out.push(Channel::Monitor, ChannelEvent::StateChanged { state });
         }
@@ -310,16 +320,21 @@ impl Projector {
     }
 
     /// Projects questions and calls.
-    fn call(&mut self, activity: Activity<'_>, out: &mut ProjectedEvents) {
+    fn project_call(&mut self, activity: Activity<'_>, out: &mut ProjectedEvents) {
         let at = out.bookmark.timestamp;
         match activity {
             Activity::QuestionAsked(asked) => {
-                self.meet(asked.call, asked.tool, Some(asked.arguments), at);
-                let moved = self.moved(asked.call, "APPROVAL_REQUIRED", "awaiting approval", at);
+                self.add_call(asked.call, asked.tool, Some(asked.arguments), at);
+                let moved = self.change_call_state(
+                    asked.call,
+                    "APPROVAL_REQUIRED",
+                    "awaiting approval",
+                    at,
+                );
                 let Some(snapshot) = moved else { return };
                 snapshot.approval = Some(Approval { required: true, ..Approval::default() });
                 let (question, call) = (asked.into(), snapshot.clone());
-                self.enter("PAUSED", "AWAITING_APPROVAL", out);
+                self.enter_state("PAUSED", "AWAITING_APPROVAL", out);
                 out.push(Channel::Control, ChannelEvent::PermissionRequired { question, call });
             }
             Activity::QuestionClosed { call, answer, .. } => {
@@ -327,26 +342,28 @@ impl Projector {
                     .map_or((Decision::Deny, "nobody", Some("expired")), |answer| {
                         (answer.decision, answer.by, answer.note)
                     });
-                self.decided(call, decision, by, note.map(str::to_owned), out);
+                self.apply_decision(call, decision, by, note.map(str::to_owned), out);
             }
             Activity::CallStarted { call, tool, arguments, .. } => {
-                self.meet(call, tool, Some(arguments), at);
-                if let Some(snapshot) = self.moved(call, "EXECUTING", "execution start", at) {
+                self.add_call(call, tool, Some(arguments), at);
+                if let Some(snapshot) =
+                    self.change_call_state(call, "EXECUTING", "execution start", at)
+                {
                     snapshot.started_at.get_or_insert(at);
                     let call = snapshot.clone();
-                    self.enter("WORKING", "TOOL_EXECUTING", out);
+                    self.enter_state("WORKING", "TOOL_EXECUTING", out);
                     out.push(Channel::Progress, ChannelEvent::ToolStart { call });
                 }
             }
             Activity::CallEnded { call, tool, outcome, duration_ms } => {
-                self.meet(call, tool, None, at);
-                self.call_ended(call, outcome, duration_ms, out);
+                self.add_call(call, tool, None, at);
+                self.project_call_end(call, outcome, duration_ms, out);
             }
             _ => {}
         }
     }
 
-    fn decided(
+    fn apply_decision(
         &mut self,
         id: &CallId,
         decision: Decision,
@@ -359,7 +376,7 @@ impl Projector {
             Decision::Allow => ("APPROVED", "allow", "approval granted"),
             Decision::Deny => ("DENIED", "deny", "approval denied"),
         };
-        if let Some(snapshot) = self.moved(id, state, why, at) {
+        if let Some(snapshot) = self.change_call_state(id, state, why, at) {
             snapshot.approval = Some(Approval {
                 required: true,
                 decision: Some(word),
@@ -373,7 +390,7 @@ impl Projector {
         out.push(Channel::Control, event);
     }
 
-    fn call_ended(
+    fn project_call_end(
         &mut self,
         id: &CallId,
         outcome: &Outcome,
@@ -381,8 +398,8 @@ impl Projector {
         out: &mut ProjectedEvents,
     ) {
         let (at, lang) = (out.bookmark.timestamp, self.lang);
-        let (state, why) = ended_as(outcome);
-        let Some(snapshot) = self.moved(id, state, why, at) else { return };
+        let (state, why) = end_states(outcome);
+        let Some(snapshot) = self.change_call_state(id, state, why, at) else { return };
         snapshot.completed_at = Some(at);
         snapshot.duration_ms = Some(duration_ms);
         match outcome {
@@ -405,10 +422,10 @@ impl Projector {
         }
         out.push(Channel::Progress, ChannelEvent::ToolEnd { call: call.clone() });
         out.push(Channel::Monitor, ChannelEvent::ToolExecuted { call });
-        self.enter(self.state, "POST_TOOL", out);
+        self.enter_state(self.state, "POST_TOOL", out);
     }
 
-    fn moved(
+    fn change_call_state(
         &mut self,
         id: &CallId,
         state: &'static str,
@@ -423,7 +440,7 @@ impl Projector {
 
     /// Inserts a snapshot if the call is unknown: the model never requested the call that confirms a plan,
     /// and retention may have removed the request of another call.
-    fn meet(&mut self, id: &CallId, tool: &str, arguments: Option<&Value>, at: i64) {
+    fn add_call(&mut self, id: &CallId, tool: &str, arguments: Option<&Value>, at: i64) {
         if !self.calls.contains_key(id) {
             let written = arguments.map(Value::to_string).unwrap_or_default();
             let snapshot = CallSnapshot::new(id, tool, &written, at);
@@ -432,14 +449,14 @@ impl Projector {
     }
 }
 
-fn used(usage: Usage, out: &mut ProjectedEvents) {
+fn push_usage(usage: Usage, out: &mut ProjectedEvents) {
     let (input_tokens, output_tokens) = (usage.input_tokens, usage.output_tokens);
     let total_tokens = input_tokens.saturating_add(output_tokens);
     let event = ChannelEvent::TokenUsage { input_tokens, output_tokens, total_tokens };
     out.push(Channel::Monitor, event);
 }
 
-fn ended(
+fn push_end(
     stage: Stage,
     task: Option<&TaskId>,
     state: &'static str,
@@ -450,7 +467,7 @@ fn ended(
     out.push(Channel::Progress, ChannelEvent::StageEnd { stage, task_id, state, text });
 }
 
-fn ended_as(outcome: &Outcome) -> (&'static str, &'static str) {
+fn end_states(outcome: &Outcome) -> (&'static str, &'static str) {
     match outcome.fault().map(Fault::kind) {
         None => ("COMPLETED", "execution complete"),
         Some(Kind::OutcomeUnknown) => ("SEALED", "sealed: nobody knows whether it happened"),

@@ -104,7 +104,8 @@ impl NativeDecider {
         let check = check.filter(|work| !self.is_running(work));
         let Some(Work::Turn(TurnWork::Check { turn, calls })) = check else { return };
         let (shared, tools, session) = (&self.shared, &mut self.tools, &self.session);
-        let checked = AssertUnwindSafe(|| check::at_once(shared, tools, session, &calls));
+        let checked =
+            AssertUnwindSafe(|| check::check_without_wait(shared, tools, session, &calls));
         // If the check is impossible here or panics, it runs as ordinary work after the commit.
         if let Ok(Some(verdicts)) = std::panic::catch_unwind(checked) {
             self.step(Input::CallsChecked { turn, verdicts }, batch);
@@ -155,7 +156,7 @@ impl RuntimeShared {
     pub(super) fn restore_hold(&self, session: &Session) {
         let Some(wait) = session.turn.as_ref().map(|turn| &turn.wait) else { return };
         let (Some(_), Some(fault)) = (wait.since, &wait.fault) else { return };
-        // Of a wait between two tries, only what the service asked for concerns others.
+        // A wait between two tries concerns other sessions only if the service asked for it.
         if !wait.is_held && fault.detail().get(Fact::WaitMs).is_none() {
             return;
         }
@@ -185,7 +186,7 @@ impl RuntimeShared {
         }
     }
 
-    /// Tells the tool source that a session ended, so that it can stop what its tools left running.
+    /// Notifies the tool source of the end of a session, so that it stops programs that its tools left running.
     pub(super) fn release_tools(self: &Arc<Self>, session: SessionId) {
         let shared = Arc::clone(self);
         self.world.spawn.spawn(Box::pin(async move {

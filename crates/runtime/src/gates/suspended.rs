@@ -19,7 +19,7 @@ use super::waiter::WaitUpdate;
 const CLAIM_LIMIT: Duration = Duration::from_secs(30);
 /// Sessions without a grant that are loaded in one round, and the time until the next round.
 const LOADS_PER_ROUND: usize = 256;
-const NEXT_ROUND: Duration = Duration::from_millis(100);
+const ROUND_PAUSE: Duration = Duration::from_millis(100);
 
 /// The requests of sessions that are not loaded.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ enum Stage {
     Loading,
 }
 
-/// What is due at a time.
+/// The sessions and requests that are due at a time.
 #[derive(Debug, Default)]
 pub(super) struct DueSessions {
     pub(super) load: Vec<SessionId>,
@@ -71,13 +71,13 @@ impl SuspendedRequests {
         self.requests.contains_key(&session)
     }
 
-    /// Adds a request. Its session is not loaded before [`SuspendedRequests::unloaded`].
+    /// Adds a request. Its session is not loaded before [`SuspendedRequests::after_unload`].
     pub(super) fn insert(&mut self, session: SessionId, request: SuspendedRequest) {
         self.requests.insert(session, request);
     }
 
     /// The task of the session has ended: from now on the session can be loaded.
-    pub(super) fn unloaded(&mut self, session: SessionId, now: Timestamp) {
+    pub(super) fn after_unload(&mut self, session: SessionId, now: Timestamp) {
         let Some(request) = self.requests.get_mut(&session) else { return };
         if request.stage == Stage::Unloading {
             request.stage = Stage::Unloaded;
@@ -130,7 +130,7 @@ impl SuspendedRequests {
             }
         }
         if due.load.len() >= LOADS_PER_ROUND {
-            self.next_round = now.after(NEXT_ROUND);
+            self.next_round = now.after(ROUND_PAUSE);
         }
         due
     }
@@ -143,7 +143,7 @@ impl SuspendedRequests {
     }
 }
 
-/// When the session of a request is loaded by what is known now.
+/// The time at which the session of a request is loaded, unless an update comes first.
 fn due_at(request: &SuspendedRequest, now: Timestamp) -> Timestamp {
     match &request.update {
         None => request.wake_at,

@@ -81,7 +81,9 @@ impl Conversation {
                     self.ids.insert(run, message);
                 }
             }
-            Activity::MessageAccepted { command, content } => self.accepted(command, content),
+            Activity::MessageAccepted { command, content } => {
+                self.add_accepted_message(command, content);
+            }
             Activity::ControlRequested { request: ControlRequest::Withdraw(command), .. } => {
                 self.queue.retain(|(queued, _)| queued != command);
             }
@@ -95,7 +97,7 @@ impl Conversation {
             Activity::StepStarted { attempt, .. } => (self.attempt, self.thoughts) = (attempt, 0),
             Activity::Text { step, text } if !text.is_empty() => {
                 self.is_thinking = false;
-                if let MessageParts::Assistant { text: known, .. } = self.assistant(step) {
+                if let MessageParts::Assistant { text: known, .. } = self.assistant_message(step) {
                     known.push_str(text);
                 }
             }
@@ -106,7 +108,7 @@ impl Conversation {
                 let thought = format!("{void}.thought-");
                 self.messages.retain(|known| known.id != void && !known.id.starts_with(&thought));
             }
-            Activity::Answered { step, content, .. } => self.answered(step, content),
+            Activity::Answered { step, content, .. } => self.add_answer(step, content),
             Activity::CallEnded { call, tool, outcome, .. } if tool != RAISE_CAP => {
                 let (content, error) = outcome_text(outcome, self.lang);
                 let parts = MessageParts::Tool { call: call.to_string(), content, error };
@@ -124,7 +126,7 @@ impl Conversation {
         }
     }
 
-    fn accepted(&mut self, command: &CommandId, content: MessageContent<'_>) {
+    fn add_accepted_message(&mut self, command: &CommandId, content: MessageContent<'_>) {
         let blocks = match content {
             MessageContent::Blocks(blocks) | MessageContent::Timer { content: blocks, .. } => {
                 blocks.to_vec()
@@ -139,7 +141,7 @@ impl Conversation {
     }
 
     /// The message of the current attempt at a step.
-    fn assistant(&mut self, step: u32) -> &mut MessageParts {
+    fn assistant_message(&mut self, step: u32) -> &mut MessageParts {
         let id = message_id(self.turn, step, self.attempt);
         let known = self.messages.iter().rposition(|known| known.id == id);
         let index = known.unwrap_or_else(|| {
@@ -168,7 +170,7 @@ impl Conversation {
         self.messages.push(ThreadMessage { id, content });
     }
 
-    fn answered(&mut self, step: u32, blocks: &[Block]) {
+    fn add_answer(&mut self, step: u32, blocks: &[Block]) {
         if self.thoughts == 0 {
             for block in blocks {
                 if let Block::Thinking { text, .. } = block {
@@ -182,7 +184,7 @@ impl Conversation {
         if text.is_empty() && calls.is_empty() {
             return;
         }
-        *self.assistant(step) = MessageParts::Assistant { text, calls };
+        *self.assistant_message(step) = MessageParts::Assistant { text, calls };
     }
 
     /// `MESSAGES_SNAPSHOT` with the newest messages that fit.
@@ -209,7 +211,7 @@ impl ThreadMessage {
         let id = &self.id;
         match &self.content {
             MessageParts::User(blocks) => {
-                json!({ "id": id, "role": "user", "content": user(blocks) })
+                json!({ "id": id, "role": "user", "content": user_content(blocks) })
             }
             MessageParts::Reasoning(text) => {
                 json!({ "id": id, "role": "reasoning", "content": text })
@@ -236,7 +238,7 @@ impl ThreadMessage {
     }
 }
 
-fn user(blocks: &[Block]) -> Value {
+fn user_content(blocks: &[Block]) -> Value {
     let is_text = |block: &Block| matches!(block, Block::Text(_));
     if blocks.iter().all(is_text) {
         return text_of(blocks).into();

@@ -18,7 +18,7 @@ use super::{
     input::RunInput,
 };
 use crate::{
-    front_end::{Thread, cancel_thread, json_body, violated},
+    front_end::{Thread, cancel_thread, constraint_fault, json_body},
     http_api::{Caller, fault_response},
     problem::Problem,
     server::Server,
@@ -131,6 +131,6 @@ pub(crate) async fn runtime_stop(
 fn check(agent: &str) -> Result<(), Fault> {
     match agent == AGENT {
         true => Ok(()),
-        false => Err(violated("agent", AGENT, agent)),
+        false => Err(constraint_fault("agent", AGENT, agent)),
     }
 }

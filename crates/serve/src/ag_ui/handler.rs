@@ -132,13 +132,13 @@ pub(super) async fn begin(
         Some(thread) => thread,
         None => Thread::open(server, caller, &permit, id, input.system()).await?,
     };
-    let (actions, message) = input.news(&thread)?;
+    let (actions, message) = input.find_new_parts(&thread)?;
     offer_tools(server, caller, &thread, &input.tools).await?;
     if actions.is_empty() {
         return join_thread(server, caller, permit, (id, root), thread).await;
     }
     let has_message = actions.iter().any(|action| matches!(action, RunAction::Message(_)));
-    let actions = thread.complete(&input.run_id, actions)?;
+    let actions = thread.complete_actions(&input.run_id, actions)?;
     let note = RunNote { run: input.run_id.clone(), message };
     let head = thread.state.head;
     let at = submit_run(server, caller, &thread, Submission { note, actions }).await?;
@@ -150,7 +150,7 @@ pub(super) async fn begin(
     let (plan, state) = StreamPlan::new(&reader, &thread, after, Prelude::IfActive).await?;
     let projector =
         AgUiProjector::new(&input.thread_id, &state, plan.from, language(caller, &thread))
-            .until(own)
+            .ending_with(own)
             .with_snapshot(is_behind);
     let run = has_message.then_some(input.run_id.as_str());
     let resume = resume_address(root, &input.thread_id, run);
@@ -193,7 +193,8 @@ async fn resume(
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let own = query.run.as_deref().map(message_command);
-    let projector = AgUiProjector::new(id, &state, plan.from, language(caller, &thread)).until(own);
+    let projector =
+        AgUiProjector::new(id, &state, plan.from, language(caller, &thread)).ending_with(own);
     let resume = resume_address("", id, query.run.as_deref());
     respond(server, caller, permit, &thread, plan, Box::new(projector), vec![(RESUME, resume)])
 }

@@ -1,4 +1,4 @@
-//! `RunAgentInput`: what a client claims about a thread, and what of it is new.
+//! `RunAgentInput`: checks a client's version of a thread, and finds the new parts of it.
 
 use budao_core::{
     Fault, Kind,
@@ -11,7 +11,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::projector::result_id;
-use crate::front_end::{FrontEndTool, RunAction, Thread, check_id, known_turn, violated};
+use crate::front_end::{
+    FrontEndTool, RunAction, Thread, check_id, constraint_fault, turn_of_answer,
+};
 
 /// The body of `POST /ag-ui`. Fields that Budao does not use are not read: `state`, `context`, `forwardedProps`.
 #[derive(Debug, Deserialize)]
@@ -86,23 +88,26 @@ impl RunInput {
             if message.role != "assistant" {
                 continue;
             }
-            let turn = known_turn(&message.id).filter(|turn| *turn <= turns);
+            let turn = turn_of_answer(&message.id).filter(|turn| *turn <= turns);
             seen = turn.ok_or_else(|| {
                 let rule = "an answer of this thread, with its id; the thread keeps the history";
-                violated(&format!("messages[{index}].id"), rule, &message.id)
+                constraint_fault(&format!("messages[{index}].id"), rule, &message.id)
             })?;
         }
         Ok(seen)
     }
 
-    /// What is new: answers to interrupts, results of calls, and a message. Returns the id of the message too.
+    /// The new parts: answers to interrupts, results of calls, and a message, with the id of the message.
     ///
     /// # Errors
     /// `constraint_violated` for content that cannot be read; `call_not_open` for a result of a call that was never made.
-    pub(super) fn news(&self, thread: &Thread) -> Result<(Vec<RunAction>, Option<String>), Fault> {
+    pub(super) fn find_new_parts(
+        &self,
+        thread: &Thread,
+    ) -> Result<(Vec<RunAction>, Option<String>), Fault> {
         let mut actions = Vec::new();
         for (index, entry) in self.resume.iter().enumerate() {
-            actions.push(entry.action(index)?);
+            actions.push(entry.to_action(index)?);
         }
         let last_answer = self.messages.iter().rposition(|message| message.role == "assistant");
         let tail = last_answer.map_or(0, |index| index + 1);
@@ -110,7 +115,7 @@ impl RunInput {
         for (index, message) in self.messages.iter().enumerate().skip(tail) {
             match message.role.as_str() {
                 "user" => {
-                    blocks.extend(message.blocks(index)?);
+                    blocks.extend(message.read_blocks(index)?);
                     id = Some(message.id.clone());
                 }
                 "tool" => actions.extend(message.result(index, thread)?),
@@ -125,7 +130,7 @@ impl RunInput {
 }
 
 impl ResumeEntry {
-    fn action(&self, index: usize) -> Result<RunAction, Fault> {
+    fn to_action(&self, index: usize) -> Result<RunAction, Fault> {
         let field = |name: &str| format!("resume[{index}].{name}");
         let text = |name: &str| self.payload.get(name).and_then(Value::as_str).map(str::to_owned);
         let approved = match (self.status.as_str(), &self.payload) {
@@ -134,10 +139,12 @@ impl ResumeEntry {
             ("resolved", payload) => {
                 payload.get("approved").and_then(Value::as_bool).ok_or_else(|| {
                     let rule = "an object with `approved`, true or false";
-                    violated(&field("payload"), rule, &payload.to_string())
+                    constraint_fault(&field("payload"), rule, &payload.to_string())
                 })?
             }
-            (status, _) => return Err(violated(&field("status"), "resolved or cancelled", status)),
+            (status, _) => {
+                return Err(constraint_fault(&field("status"), "resolved or cancelled", status));
+            }
         };
         Ok(RunAction::Answer {
             question: QuestionId(self.interrupt_id.as_str().into()),
@@ -153,12 +160,12 @@ impl InputMessage {
         matches!(self.role.as_str(), "system" | "developer")
     }
 
-    fn blocks(&self, index: usize) -> Result<Vec<Block>, Fault> {
+    fn read_blocks(&self, index: usize) -> Result<Vec<Block>, Fault> {
         let field = format!("messages[{index}].content");
         match &self.content {
             Value::String(text) => Ok(vec![Block::Text(text.clone())]),
-            Value::Array(parts) => parts.iter().map(|part| block(&field, part)).collect(),
-            other => Err(violated(&field, "a text or a list of parts", &other.to_string())),
+            Value::Array(parts) => parts.iter().map(|part| read_block(&field, part)).collect(),
+            other => Err(constraint_fault(&field, "a text or a list of parts", &other.to_string())),
         }
     }
 
@@ -187,11 +194,12 @@ impl InputMessage {
     }
 }
 
-fn block(field: &str, part: &Value) -> Result<Block, Fault> {
+fn read_block(field: &str, part: &Value) -> Result<Block, Fault> {
     let text =
         |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
-    let refused =
-        || violated(field, "parts of type text, or images with their data", &part.to_string());
+    let refused = || {
+        constraint_fault(field, "parts of type text, or images with their data", &part.to_string())
+    };
     match part.get("type").and_then(Value::as_str) {
         Some("text") => text(part, "text").map(Block::Text).ok_or_else(refused),
         Some("image") => {

@@ -73,7 +73,7 @@ enum RunState {
 pub(crate) struct AgUiProjector {
     thread: String,
     /// The message after whose turn the stream ends; any turn's end does if absent.
-    own: Option<CommandId>,
+    own_message: Option<CommandId>,
     activity: ActivityFold,
     notices: Notices,
     state: RunState,
@@ -81,7 +81,7 @@ pub(crate) struct AgUiProjector {
     /// The message that the turn answers.
     message: Option<CommandId>,
     /// Counts the runs of the turn, from 1.
-    stretch: u32,
+    run_count: u32,
     /// The id of the active run, or of the last one.
     run: String,
     /// The id that a front end gave the next run of the turn.
@@ -93,10 +93,10 @@ pub(crate) struct AgUiProjector {
     /// The open reasoning message.
     reasoning: Option<String>,
     /// Reasoning messages of the attempt.
-    reasonings: u32,
+    reasoning_count: u32,
     calls: TurnCalls,
     /// Whether the next run begins with the conversation so far.
-    snapshot_next: bool,
+    must_send_snapshot: bool,
 }
 
 impl AgUiProjector {
@@ -104,44 +104,44 @@ impl AgUiProjector {
     pub(crate) fn new(thread: &str, state: &Session, cursor: Seq, language: Lang) -> Self {
         Self {
             thread: thread.to_owned(),
-            own: None,
+            own_message: None,
             activity: ActivityFold::default(),
             notices: Notices::new(state, cursor, language),
             state: RunState::Idle,
             turn: state.turns,
             message: None,
-            stretch: 0,
+            run_count: 0,
             run: format!("turn-{}", state.turns),
             next_run: None,
             step: None,
             attempt: 1,
             text: None,
             reasoning: None,
-            reasonings: 0,
+            reasoning_count: 0,
             calls: TurnCalls::default(),
-            snapshot_next: false,
+            must_send_snapshot: false,
         }
     }
 
     /// Ends the stream with the turn of this message.
     #[must_use]
-    pub(crate) fn until(mut self, own: Option<CommandId>) -> Self {
-        self.own = own;
+    pub(crate) fn ending_with(mut self, own_message: Option<CommandId>) -> Self {
+        self.own_message = own_message;
         self
     }
 
     /// Sends the conversation so far at the start of the next run.
     #[must_use]
     pub(crate) fn with_snapshot(mut self, snapshot: bool) -> Self {
-        self.snapshot_next = snapshot;
+        self.must_send_snapshot = snapshot;
         self
     }
 
-    fn event(sink: &mut EventSink, event: &Value) {
+    fn push_event(sink: &mut EventSink, event: &Value) {
         sink.push(event.to_string());
     }
 
-    fn run_id(&mut self) -> String {
+    fn next_run_id(&mut self) -> String {
         if let Some(run) = self.next_run.take() {
             return run;
         }
@@ -149,44 +149,44 @@ impl AgUiProjector {
         let named = self.message.as_ref().filter(|command| !command.is_own());
         let run =
             named.map_or_else(|| format!("turn-{turn}"), |command| run_of(command).to_owned());
-        match self.stretch {
+        match self.run_count {
             0 | 1 => run,
             stretch => format!("{run}.{stretch}"),
         }
     }
 
     /// Begins a run, if none is active.
-    fn begin(&mut self, sink: &mut EventSink) {
+    fn begin_run(&mut self, sink: &mut EventSink) {
         if self.state == RunState::Active {
             return;
         }
         self.state = RunState::Active;
-        self.stretch += 1;
-        self.run = self.run_id();
+        self.run_count += 1;
+        self.run = self.next_run_id();
         let (thread, run) = (&self.thread, &self.run);
-        Self::event(sink, &json!({ "type": "RUN_STARTED", "threadId": thread, "runId": run }));
-        if std::mem::take(&mut self.snapshot_next) {
+        Self::push_event(sink, &json!({ "type": "RUN_STARTED", "threadId": thread, "runId": run }));
+        if std::mem::take(&mut self.must_send_snapshot) {
             sink.push_snapshot();
         }
     }
 
     fn close_text(&mut self, sink: &mut EventSink) {
         if let Some(id) = self.text.take() {
-            Self::event(sink, &json!({ "type": "TEXT_MESSAGE_END", "messageId": id }));
+            Self::push_event(sink, &json!({ "type": "TEXT_MESSAGE_END", "messageId": id }));
         }
     }
 
     fn close_reasoning(&mut self, sink: &mut EventSink) {
         if let Some(id) = self.reasoning.take() {
-            Self::event(sink, &json!({ "type": "REASONING_MESSAGE_END", "messageId": id }));
-            Self::event(sink, &json!({ "type": "REASONING_END", "messageId": id }));
+            Self::push_event(sink, &json!({ "type": "REASONING_MESSAGE_END", "messageId": id }));
+            Self::push_event(sink, &json!({ "type": "REASONING_END", "messageId": id }));
         }
     }
 
     fn close_step(&mut self, sink: &mut EventSink) {
         if let Some(step) = self.step.take() {
             let name = format!("step-{step}");
-            Self::event(sink, &json!({ "type": "STEP_FINISHED", "stepName": name }));
+            Self::push_event(sink, &json!({ "type": "STEP_FINISHED", "stepName": name }));
         }
     }
 
@@ -198,15 +198,15 @@ impl AgUiProjector {
 
     fn open_text(&mut self, id: String, sink: &mut EventSink) {
         let start = json!({ "type": "TEXT_MESSAGE_START", "messageId": id, "role": "assistant" });
-        Self::event(sink, &start);
+        Self::push_event(sink, &start);
         self.text = Some(id);
     }
 
     fn open_reasoning(&mut self, id: String, sink: &mut EventSink) {
-        Self::event(sink, &json!({ "type": "REASONING_START", "messageId": id }));
+        Self::push_event(sink, &json!({ "type": "REASONING_START", "messageId": id }));
         let start =
             json!({ "type": "REASONING_MESSAGE_START", "messageId": id, "role": "reasoning" });
-        Self::event(sink, &start);
+        Self::push_event(sink, &start);
         self.reasoning = Some(id);
     }
 
@@ -219,7 +219,7 @@ impl AgUiProjector {
             self.open_text(message_id(self.turn, step, self.attempt), sink);
         }
         let id = self.text.as_deref().unwrap_or_default();
-        sink.push(content("TEXT_MESSAGE_CONTENT", id, text));
+        sink.push(delta_event("TEXT_MESSAGE_CONTENT", id, text));
     }
 
     fn add_thought(&mut self, step: u32, text: &str, sink: &mut EventSink) {
@@ -227,16 +227,22 @@ impl AgUiProjector {
             return;
         }
         if self.reasoning.is_none() {
-            self.reasonings += 1;
+            self.reasoning_count += 1;
             let message = message_id(self.turn, step, self.attempt);
-            self.open_reasoning(format!("{message}.thought-{}", self.reasonings), sink);
+            self.open_reasoning(format!("{message}.thought-{}", self.reasoning_count), sink);
         }
         let id = self.reasoning.as_deref().unwrap_or_default();
-        sink.push(content("REASONING_MESSAGE_CONTENT", id, text));
+        sink.push(delta_event("REASONING_MESSAGE_CONTENT", id, text));
     }
 
-    fn answered(&mut self, step: u32, blocks: &[Block], is_streamed: bool, sink: &mut EventSink) {
-        if self.reasonings == 0 {
+    fn project_answer(
+        &mut self,
+        step: u32,
+        blocks: &[Block],
+        is_streamed: bool,
+        sink: &mut EventSink,
+    ) {
+        if self.reasoning_count == 0 {
             for block in blocks {
                 if let Block::Thinking { text, .. } = block {
                     self.add_thought(step, text, sink);
@@ -256,17 +262,17 @@ impl AgUiProjector {
                 "type": "TOOL_CALL_START", "toolCallId": id, "toolCallName": call.name,
                 "parentMessageId": parent,
             });
-            Self::event(sink, &start);
+            Self::push_event(sink, &start);
             if !call.arguments.is_empty() {
                 let args =
                     json!({ "type": "TOOL_CALL_ARGS", "toolCallId": id, "delta": call.arguments });
-                Self::event(sink, &args);
+                Self::push_event(sink, &args);
             }
-            Self::event(sink, &json!({ "type": "TOOL_CALL_END", "toolCallId": id }));
+            Self::push_event(sink, &json!({ "type": "TOOL_CALL_END", "toolCallId": id }));
         }
     }
 
-    fn call_ended(&mut self, call: &CallId, outcome: &Outcome, sink: &mut EventSink) {
+    fn project_call_end(&mut self, call: &CallId, outcome: &Outcome, sink: &mut EventSink) {
         let (content, code) = outcome_text(outcome, self.notices.language());
         let mut event = json!({
             "type": "TOOL_CALL_RESULT", "messageId": result_id(call), "toolCallId": call,
@@ -275,29 +281,29 @@ impl AgUiProjector {
         if let Some(code) = code {
             event["metadata"] = json!({ "error": code });
         }
-        Self::event(sink, &event);
+        Self::push_event(sink, &event);
     }
 
     /// Sends the final text of a pipeline as a message.
-    fn final_text(&mut self, text: &str, sink: &mut EventSink) {
+    fn push_final_text(&mut self, text: &str, sink: &mut EventSink) {
         self.close_text(sink);
         if !text.is_empty() {
             self.open_text(answer_id(self.turn), sink);
             let id = self.text.as_deref().unwrap_or_default();
-            sink.push(content("TEXT_MESSAGE_CONTENT", id, text));
+            sink.push(delta_event("TEXT_MESSAGE_CONTENT", id, text));
             self.close_text(sink);
         }
     }
 
-    fn todos(sink: &mut EventSink, todos: &[Todo]) {
+    fn push_todos(sink: &mut EventSink, todos: &[Todo]) {
         let delta = json!([{ "op": "add", "path": "/todos", "value": todos }]);
-        Self::event(sink, &json!({ "type": "STATE_DELTA", "delta": delta }));
+        Self::push_event(sink, &json!({ "type": "STATE_DELTA", "delta": delta }));
     }
 
     /// Ends the run if the turn waits for the front end alone.
     fn pause(&mut self, sink: &mut EventSink) {
         let Some(pause) = self.calls.pause() else { return };
-        let outcome = self.outcome_of(&pause);
+        let outcome = self.pause_outcome(&pause);
         self.close_all(sink);
         self.state = RunState::Paused;
         let finished = json!({
@@ -306,16 +312,16 @@ impl AgUiProjector {
         sink.push_end(finished.to_string());
     }
 
-    fn turn_ended(
+    fn project_turn_end(
         &mut self,
         stop: StopReason,
         fault: Option<&Fault>,
         usage: Usage,
         sink: &mut EventSink,
     ) {
-        self.begin(sink);
+        self.begin_run(sink);
         self.close_all(sink);
-        let usage = usage_of(usage);
+        let usage = usage_json(usage);
         let event = match stop {
             StopReason::Failed => {
                 let lang = self.notices.language();
@@ -334,35 +340,40 @@ impl AgUiProjector {
                 })
             }
         };
-        let is_end = self.own.is_none() || self.own == self.message;
+        let is_end = self.own_message.is_none() || self.own_message == self.message;
         self.state = RunState::Idle;
         match is_end {
             true => sink.push_end(event.to_string()),
-            false => Self::event(sink, &event),
+            false => Self::push_event(sink, &event),
         }
     }
 
-    /// Events of facts that begin or end something.
-    fn control(&mut self, record: &Record, activity: &Activity<'_>, sink: &mut EventSink) -> bool {
+    /// Projects facts at the boundary of a turn or a run. Returns true if the record needs no further projection.
+    fn project_boundary(
+        &mut self,
+        record: &Record,
+        activity: &Activity<'_>,
+        sink: &mut EventSink,
+    ) -> bool {
         match *activity {
             Activity::TurnStarted { message } => {
                 self.turn = record.turn;
                 self.message = Some(message.clone());
-                (self.stretch, self.attempt, self.reasonings) = (0, 1, 0);
+                (self.run_count, self.attempt, self.reasoning_count) = (0, 1, 0);
                 self.next_run = None;
-                self.begin(sink);
+                self.begin_run(sink);
             }
             Activity::TurnEnded { stop, fault, usage, .. } => {
-                self.turn_ended(stop, fault, usage, sink);
+                self.project_turn_end(stop, fault, usage, sink);
             }
             Activity::Annotated { topic, data } => {
                 let note = RunNote::read(topic, data).filter(|note| note.message.is_none());
                 self.next_run = note.map(|note| note.run).or_else(|| self.next_run.take());
             }
             Activity::ControlRequested { request: ControlRequest::Withdraw(command), .. }
-                if self.own.as_ref() == Some(command) =>
+                if self.own_message.as_ref() == Some(command) =>
             {
-                self.withdrawn(sink);
+                self.project_withdrawal(sink);
             }
             _ => return false,
         }
@@ -370,17 +381,17 @@ impl AgUiProjector {
     }
 
     /// Another client withdrew the message of this run before its turn.
-    fn withdrawn(&mut self, sink: &mut EventSink) {
-        let run = self.own.as_ref().map(|command| run_of(command).to_owned());
+    fn project_withdrawal(&mut self, sink: &mut EventSink) {
+        let run = self.own_message.as_ref().map(|command| run_of(command).to_owned());
         if self.state == RunState::Active {
             self.close_all(sink);
             let finished = json!({
                 "type": "RUN_FINISHED", "threadId": self.thread, "runId": self.run,
             });
-            Self::event(sink, &finished);
+            Self::push_event(sink, &finished);
         }
         let (thread, run) = (&self.thread, run.unwrap_or_default());
-        Self::event(sink, &json!({ "type": "RUN_STARTED", "threadId": thread, "runId": run }));
+        Self::push_event(sink, &json!({ "type": "RUN_STARTED", "threadId": thread, "runId": run }));
         let finished = json!({
             "type": "RUN_FINISHED", "threadId": thread, "runId": run,
             "outcome": { "type": "cancelled" },
@@ -389,7 +400,7 @@ impl AgUiProjector {
     }
 
     /// Events of facts inside a turn.
-    fn inside(
+    fn project_turn_activity(
         &mut self,
         activity: &Activity<'_>,
         is_streamed: bool,
@@ -398,45 +409,45 @@ impl AgUiProjector {
     ) {
         match *activity {
             Activity::StepStarted { step, attempt, .. } => {
-                self.begin(sink);
-                (self.attempt, self.reasonings) = (attempt, 0);
+                self.begin_run(sink);
+                (self.attempt, self.reasoning_count) = (attempt, 0);
                 if self.step != Some(step) {
                     self.close_step(sink);
                     self.step = Some(step);
                     let name = format!("step-{step}");
-                    Self::event(sink, &json!({ "type": "STEP_STARTED", "stepName": name }));
+                    Self::push_event(sink, &json!({ "type": "STEP_STARTED", "stepName": name }));
                 }
             }
             Activity::Text { step, text } => self.add_text(step, text, sink),
             Activity::Thought { step, text } => self.add_thought(step, text, sink),
             Activity::AnswerAbandoned { .. } => {
-                let was_shown = self.text.is_some() || self.reasonings > 0;
+                let was_shown = self.text.is_some() || self.reasoning_count > 0;
                 self.close_reasoning(sink);
                 self.close_text(sink);
-                self.reasonings = 0;
+                self.reasoning_count = 0;
                 if was_shown {
                     sink.push_snapshot();
                 }
             }
             Activity::Answered { step, content, .. } => {
-                self.answered(step, content, is_streamed, sink);
+                self.project_answer(step, content, is_streamed, sink);
             }
-            Activity::QuestionClosed { .. } => self.begin(sink),
+            Activity::QuestionClosed { .. } => self.begin_run(sink),
             Activity::CallEnded { call, tool, outcome, .. } if tool != RAISE_CAP => {
-                self.begin(sink);
-                self.call_ended(call, outcome, sink);
+                self.begin_run(sink);
+                self.project_call_end(call, outcome, sink);
             }
             Activity::TodosChanged { todos } => {
-                self.begin(sink);
-                Self::todos(sink, todos);
+                self.begin_run(sink);
+                Self::push_todos(sink, todos);
             }
             Activity::StageEnded {
                 stage: Stage::Aggregation,
                 end: StageEnd::Completed(text),
                 ..
             } => {
-                self.begin(sink);
-                self.final_text(text, sink);
+                self.begin_run(sink);
+                self.push_final_text(text, sink);
             }
             _ => {}
         }
@@ -444,15 +455,15 @@ impl AgUiProjector {
             && self.state == RunState::Active
         {
             let name = format!("budao.{}", value["event"].as_str().unwrap_or("notice"));
-            Self::event(sink, &json!({ "type": "CUSTOM", "name": name, "value": value }));
+            Self::push_event(sink, &json!({ "type": "CUSTOM", "name": name, "value": value }));
         }
     }
 
-    /// Opens again what is open at the current position, for a client that joins here.
-    fn reopen(&mut self, sink: &mut EventSink) {
+    /// Sends the start events of the open step, text and reasoning again, for a client that joins here.
+    fn reopen_parts(&mut self, sink: &mut EventSink) {
         if let Some(step) = self.step {
             let name = format!("step-{step}");
-            Self::event(sink, &json!({ "type": "STEP_STARTED", "stepName": name }));
+            Self::push_event(sink, &json!({ "type": "STEP_STARTED", "stepName": name }));
         }
         if let Some(id) = self.text.take() {
             self.open_text(id, sink);
@@ -471,10 +482,10 @@ impl Projection for AgUiProjector {
         let Some(activity) = activity else { return };
         self.calls.apply(&activity);
         let has_turn = self.activity.turn().is_some();
-        if self.control(record, &activity, sink) || !has_turn {
+        if self.project_boundary(record, &activity, sink) || !has_turn {
             return;
         }
-        self.inside(&activity, is_streamed, notice, sink);
+        self.project_turn_activity(&activity, is_streamed, notice, sink);
         if self.state == RunState::Active {
             self.pause(sink);
         }
@@ -486,16 +497,16 @@ impl Projection for AgUiProjector {
         match (&self.state, prelude) {
             (_, Prelude::Nothing) | (RunState::Idle | RunState::Paused, Prelude::IfActive) => {}
             (RunState::Active, _) => {
-                Self::event(sink, &started);
+                Self::push_event(sink, &started);
                 sink.push_snapshot();
-                self.reopen(sink);
+                self.reopen_parts(sink);
             }
             (RunState::Idle | RunState::Paused, Prelude::Always) => {
                 let outcome = match self.calls.pause() {
-                    Some(pause) => self.outcome_of(&pause),
+                    Some(pause) => self.pause_outcome(&pause),
                     None => json!({ "type": "success" }),
                 };
-                Self::event(sink, &started);
+                Self::push_event(sink, &started);
                 sink.push_snapshot();
                 let finished = json!({
                     "type": "RUN_FINISHED", "threadId": self.thread, "runId": run,
@@ -521,19 +532,19 @@ impl Projection for AgUiProjector {
 }
 
 /// A delta event. Deltas are most of the events, so they are written without a JSON tree.
-fn content(kind: &str, id: &str, delta: &str) -> String {
+fn delta_event(kind: &str, id: &str, delta: &str) -> String {
     let mut event = String::with_capacity(delta.len() + id.len() + 72);
-    let _ = write!(event, r#"{{"type":"{kind}","messageId":{},"delta":"#, quoted(id));
-    event.push_str(&quoted(delta));
+    let _ = write!(event, r#"{{"type":"{kind}","messageId":{},"delta":"#, json_string(id));
+    event.push_str(&json_string(delta));
     event.push('}');
     event
 }
 
-fn quoted(text: &str) -> String {
+fn json_string(text: &str) -> String {
     serde_json::to_string(text).expect("a string always serialises")
 }
 
-fn usage_of(usage: Usage) -> Value {
+fn usage_json(usage: Usage) -> Value {
     let total = usage.input_tokens.saturating_add(usage.output_tokens);
     json!([{
         "inputTokens": usage.input_tokens,

@@ -12,9 +12,9 @@ use super::{Rules, Threshold};
 use crate::stats::OpenDoubt;
 
 /// Upper bound of sessions and traces named in a message.
-const EXAMPLES: usize = 5;
+const EXAMPLES_MAX: usize = 5;
 /// Upper bound of faults stored for thresholds.
-const REMEMBERED: usize = 10_000;
+const RECENT_FAULTS_MAX: usize = 10_000;
 
 /// The parts of a fault that alerts use.
 #[derive(Clone, Debug)]
@@ -112,7 +112,7 @@ impl AlertQueue {
     }
 
     /// Adds the calls whose outcome is unknown for as long as the rule says.
-    pub(super) fn take_doubts(&mut self, doubts: &[OpenDoubt], now: Timestamp) {
+    pub(super) fn add_doubts(&mut self, doubts: &[OpenDoubt], now: Timestamp) {
         if self.rules.doubt.is_zero() {
             return;
         }
@@ -142,7 +142,7 @@ impl AlertQueue {
     }
 
     /// Adds faults and checks the thresholds.
-    pub(super) fn take(&mut self, notices: Vec<FaultNotice>, now: Timestamp) {
+    pub(super) fn add_notices(&mut self, notices: Vec<FaultNotice>, now: Timestamp) {
         for notice in notices {
             self.seen = self.seen.max(notice.at);
             let row = notice.kind.row();
@@ -161,7 +161,7 @@ impl AlertQueue {
         let longest = self.rules.threshold.iter().map(|threshold| threshold.within).max();
         let longest = longest.unwrap_or(Duration::ZERO);
         self.recent.retain(|notice| now.since(notice.at) <= longest);
-        while self.recent.len() > REMEMBERED {
+        while self.recent.len() > RECENT_FAULTS_MAX {
             self.recent.pop_front();
         }
         self.check_thresholds(now);
@@ -171,7 +171,7 @@ impl AlertQueue {
         for (index, threshold) in self.rules.threshold.clone().iter().enumerate() {
             let key = (AlertReason::Threshold(index), None);
             let fits = |notice: &&FaultNotice| {
-                now.since(notice.at) <= threshold.within && threshold.fits(notice)
+                now.since(notice.at) <= threshold.within && threshold.matches(notice)
             };
             let found: Vec<FaultNotice> = self.recent.iter().filter(fits).cloned().collect();
             let count = found.len() as u64;
@@ -198,16 +198,16 @@ impl AlertQueue {
         pending.first = pending.first.min(notice.at);
         pending.last = pending.last.max(notice.at);
         pending.line.clone_from(&notice.line);
-        if pending.sessions.len() < EXAMPLES {
+        if pending.sessions.len() < EXAMPLES_MAX {
             pending.sessions.insert(notice.session);
         }
-        if pending.traces.len() < EXAMPLES && notice.trace.is_some() {
+        if pending.traces.len() < EXAMPLES_MAX && notice.trace.is_some() {
             pending.traces.push(notice.trace);
         }
     }
 
     /// The next message that is due.
-    pub(super) fn due(&self, now: Timestamp) -> Option<AlertMessage> {
+    pub(super) fn next_due(&self, now: Timestamp) -> Option<AlertMessage> {
         let is_paused =
             |key: &Key| self.last_sent.get(key).is_some_and(|at| now.since(*at) < self.rules.pause);
         let (key, pending) = self.pending.iter().find(|(key, _)| !is_paused(key))?;
@@ -259,7 +259,7 @@ impl AlertQueue {
 }
 
 impl Threshold {
-    fn fits(&self, notice: &FaultNotice) -> bool {
+    fn matches(&self, notice: &FaultNotice) -> bool {
         let row = notice.kind.row();
         let error_type: &str = row.error_type.into();
         self.code.as_ref().is_none_or(|code| code == row.code)
@@ -291,29 +291,30 @@ mod tests {
 
     #[test]
     fn a_storm_of_critical_faults_is_one_message_and_the_rest_comes_after_the_pause() {
-        let mut watch = AlertQueue::new(Rules::default(), START);
-        watch.take((0..1_000).map(|_| notice(Kind::SyncFailed, 1, None)).collect(), after(1));
-        let first = watch.due(after(1)).unwrap();
+        let mut queue = AlertQueue::new(Rules::default(), START);
+        queue
+            .add_notices((0..1_000).map(|_| notice(Kind::SyncFailed, 1, None)).collect(), after(1));
+        let first = queue.next_due(after(1)).unwrap();
         assert_eq!((first.count, first.code), (1_000, Some("ERR_JRNL_007")));
-        watch.mark_sent(&first, after(1));
-        watch.take(vec![notice(Kind::SyncFailed, 2, None)], after(2));
-        assert_eq!(watch.due(after(2)), None);
-        let later = watch.due(after(301)).unwrap();
+        queue.mark_sent(&first, after(1));
+        queue.add_notices(vec![notice(Kind::SyncFailed, 2, None)], after(2));
+        assert_eq!(queue.next_due(after(2)), None);
+        let later = queue.next_due(after(301)).unwrap();
         assert_eq!(later.count, 1);
         assert_ne!(later.id, first.id);
     }
 
     #[test]
     fn what_was_not_taken_is_told_again_by_the_next_start() {
-        let mut watch = AlertQueue::new(Rules::default(), START);
-        watch.take(
+        let mut queue = AlertQueue::new(Rules::default(), START);
+        queue.add_notices(
             vec![notice(Kind::SyncFailed, 5, None), notice(Kind::ToolSaidNo, 9, None)],
             after(9),
         );
-        assert!(watch.sent_up_to() < after(5), "it is not told yet");
-        let message = watch.due(after(9)).unwrap();
-        watch.mark_sent(&message, after(9));
-        assert_eq!(watch.sent_up_to(), after(9));
+        assert!(queue.sent_up_to() < after(5), "it is not told yet");
+        let message = queue.next_due(after(9)).unwrap();
+        queue.mark_sent(&message, after(9));
+        assert_eq!(queue.sent_up_to(), after(9));
     }
 
     #[test]
@@ -326,19 +327,22 @@ mod tests {
             ..Threshold::default()
         };
         let rules = Rules { threshold: vec![threshold], ..Rules::default() };
-        let mut watch = AlertQueue::new(rules, START);
+        let mut queue = AlertQueue::new(rules, START);
         let wrong = |seconds, tool| notice(Kind::InvalidArguments, seconds, Some(tool));
-        watch.take(vec![wrong(1, "fs_read"), wrong(2, "fs_read"), wrong(3, "fs_read")], after(3));
-        watch.take(vec![wrong(4, "other"), wrong(5, "other")], after(5));
-        assert_eq!(watch.due(after(5)), None);
-        watch.take(vec![wrong(6, "fs_read")], after(6));
-        let message = watch.due(after(6)).unwrap();
+        queue.add_notices(
+            vec![wrong(1, "fs_read"), wrong(2, "fs_read"), wrong(3, "fs_read")],
+            after(3),
+        );
+        queue.add_notices(vec![wrong(4, "other"), wrong(5, "other")], after(5));
+        assert_eq!(queue.next_due(after(5)), None);
+        queue.add_notices(vec![wrong(6, "fs_read")], after(6));
+        let message = queue.next_due(after(6)).unwrap();
         assert_eq!((message.rule, message.count, message.code), ("threshold", 4, None));
-        watch.mark_sent(&message, after(6));
-        watch.take(vec![wrong(7, "fs_read")], after(7));
-        assert_eq!(watch.due(after(7)), None, "it was told");
-        watch.take(Vec::new(), after(400));
-        assert_eq!(watch.due(after(400)), None, "it is over");
+        queue.mark_sent(&message, after(6));
+        queue.add_notices(vec![wrong(7, "fs_read")], after(7));
+        assert_eq!(queue.next_due(after(7)), None, "it was told");
+        queue.add_notices(Vec::new(), after(400));
+        assert_eq!(queue.next_due(after(400)), None, "it is over");
     }
 
     #[test]
@@ -351,22 +355,22 @@ mod tests {
             since: after(seconds),
         };
         let (early, late) = (doubt(10, "call_1"), doubt(500, "call_2"));
-        let mut watch = AlertQueue::new(rules.clone(), START);
-        watch.take_doubts(&[early.clone(), late.clone()], after(609));
-        assert_eq!(watch.due(after(609)), None, "a person has time to settle it");
-        watch.take_doubts(&[early.clone(), late.clone()], after(610));
-        watch.take_doubts(&[early.clone(), late.clone()], after(620));
-        let first = watch.due(after(620)).unwrap();
+        let mut queue = AlertQueue::new(rules.clone(), START);
+        queue.add_doubts(&[early.clone(), late.clone()], after(609));
+        assert_eq!(queue.next_due(after(609)), None, "a person has time to settle it");
+        queue.add_doubts(&[early.clone(), late.clone()], after(610));
+        queue.add_doubts(&[early.clone(), late.clone()], after(620));
+        let first = queue.next_due(after(620)).unwrap();
         assert_eq!((first.rule, first.count), ("doubt", 1));
         assert!(first.message.contains("budao doubts settle") && first.message.contains("call_1"));
-        watch.mark_sent(&first, after(620));
+        queue.mark_sent(&first, after(620));
         // A restart continues at the stored position.
-        let mut next = AlertQueue::new(rules, watch.sent_up_to());
-        next.take_doubts(&[early, late], after(1_200));
-        let second = next.due(after(1_200)).unwrap();
+        let mut next = AlertQueue::new(rules, queue.sent_up_to());
+        next.add_doubts(&[early, late], after(1_200));
+        let second = next.next_due(after(1_200)).unwrap();
         assert_eq!((second.count, second.message.contains("call_2")), (1, true));
         let mut off = AlertQueue::new(Rules::default(), START);
-        off.take_doubts(&[doubt(0, "call_3")], after(99_999));
-        assert_eq!(off.due(after(99_999)), None);
+        off.add_doubts(&[doubt(0, "call_3")], after(99_999));
+        assert_eq!(off.next_due(after(99_999)), None);
     }
 }

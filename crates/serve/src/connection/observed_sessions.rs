@@ -9,7 +9,7 @@ use budao_core::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Connection, Departure, ObservedSession};
+use super::{Connection, DisconnectReason, ObservedSession};
 use crate::{
     hub::Hub,
     inbound::Refusal,
@@ -26,7 +26,7 @@ impl Connection {
         meta: SessionMeta,
         request: ObserveRequest,
     ) -> Result<(), Fault> {
-        let (request, cancel) = self.begin(&meta, request)?;
+        let (request, cancel) = self.add_observation(&meta, request)?;
         let connection = Arc::clone(self);
         let observing = async move { connection.follow_until(meta, &request, &cancel).await };
         self.server.world.spawn.spawn(Box::pin(observing));
@@ -39,12 +39,12 @@ impl Connection {
         meta: SessionMeta,
         request: ObserveRequest,
     ) -> Result<(), Fault> {
-        let (request, cancel) = self.begin(&meta, request)?;
+        let (request, cancel) = self.add_observation(&meta, request)?;
         self.follow_until(meta, &request, &cancel).await;
         Ok(())
     }
 
-    fn begin(
+    fn add_observation(
         &self,
         meta: &SessionMeta,
         request: ObserveRequest,
@@ -96,11 +96,11 @@ impl Connection {
         cancel: &CancellationToken,
     ) {
         match observe(self, &meta, request).await {
-            Ok(hub) => self.attach(hub, cancel),
+            Ok(hub) => self.keep_hub(hub, cancel),
             Err(ObserveError::Disconnected) => {}
-            Err(ObserveError::Expired) => self.forget(request.session, cancel),
+            Err(ObserveError::Expired) => self.remove_observation(request.session, cancel),
             Err(ObserveError::Fault(fault)) => {
-                self.forget(request.session, cancel);
+                self.remove_observation(request.session, cancel);
                 let (session, command) = (Some(request.session), request.command.clone());
                 let action = Some(request.action);
                 let refusal = Refusal { fault, action, session, command, language: None };
@@ -110,7 +110,7 @@ impl Connection {
     }
 
     /// Removes the entry of an observation that failed, unless a newer observation has replaced it.
-    fn forget(&self, session: SessionId, cancel: &CancellationToken) {
+    fn remove_observation(&self, session: SessionId, cancel: &CancellationToken) {
         let mut observed = self.observed();
         if !cancel.is_cancelled() {
             observed.retain(|known| known.session != session);
@@ -118,7 +118,7 @@ impl Connection {
     }
 
     /// Keeps the hub with its entry, unless the observation was replaced or the connection ended meanwhile.
-    fn attach(&self, hub: Arc<Hub>, cancel: &CancellationToken) {
+    fn keep_hub(&self, hub: Arc<Hub>, cancel: &CancellationToken) {
         self.server.observer_joined(hub.session);
         let mut observed = self.observed();
         let own = observed
@@ -138,14 +138,14 @@ impl Connection {
     }
 
     /// Ends all observations of this connection. If the connection was lost, records that in each session.
-    pub(crate) async fn depart(&self, departure: &Departure) {
+    pub(crate) async fn end_observations(&self, disconnect_reason: &DisconnectReason) {
         self.disconnect_workers();
         let observed = std::mem::take(&mut *self.observed());
         for known in observed {
             known.cancel.cancel();
             let Some(hub) = known.hub else { continue };
             let nobody_left = hub.leave(&self.outbox);
-            if let Departure::Lost { code, reason } = departure {
+            if let DisconnectReason::Lost { code, reason } = disconnect_reason {
                 let body = CommandBody::ObserverLost(LostObserver {
                     close_code: *code,
                     close_reason: reason.clone(),

@@ -112,7 +112,7 @@ impl Connection {
         let Inbound { session, command, trace, parent, request, .. } = inbound;
         let action = request.action();
         let is_quiet = matches!(request, Request::ToolOutput { .. }) && command.is_none();
-        let of =
+        let context =
             |session: SessionId| WorkerCommand { session, command: command.clone(), trace, parent };
         let more = match request {
             Request::OfferTools(offer) => {
@@ -125,13 +125,19 @@ impl Connection {
                 json!({ "held": held })
             }
             Request::ToolClaim(claim) => {
-                self.claim(of(session.ok_or_else(super::no_session)?), claim).await?
+                self.claim(context(session.ok_or_else(super::missing_session_fault)?), claim)
+                    .await?
             }
             Request::ToolResult { claim, result } => {
-                self.end(of(session.ok_or_else(super::no_session)?), claim, *result).await?
+                self.submit_result(
+                    context(session.ok_or_else(super::missing_session_fault)?),
+                    claim,
+                    *result,
+                )
+                .await?
             }
             Request::ToolOutput { claim, delta } => {
-                let session = session.ok_or_else(super::no_session)?;
+                let session = session.ok_or_else(super::missing_session_fault)?;
                 let key = CallKey { session, call: claim.call };
                 self.workers()?.show_output(self.process(&claim.worker_id), &key, delta)?;
                 json!({})
@@ -211,15 +217,15 @@ impl Connection {
         let meta = server.session_meta.check(&*server.journal, session, &self.identity).await?;
         match meta.tenant() == Some(self.identity.tenant.as_str()) {
             true => Ok(OfferScope::Session(session)),
-            false => Err(session_meta::unknown(session)),
+            false => Err(session_meta::unknown_session(session)),
         }
     }
 
     /// Claims a call. The answer follows when the claim is durable.
-    async fn claim(&self, of: WorkerCommand, claim: ClaimRef) -> Result<Value, Fault> {
+    async fn claim(&self, context: WorkerCommand, claim: ClaimRef) -> Result<Value, Fault> {
         let workers = self.workers()?;
         let ClaimRef { call, attempt, worker_id } = claim;
-        let (key, process) = (CallKey { session: of.session, call }, self.process(&worker_id));
+        let (key, process) = (CallKey { session: context.session, call }, self.process(&worker_id));
         let checked = match workers.check_claim(process, &key, attempt) {
             Ok(ClaimCheck::Open(purpose)) => Ok(purpose),
             Ok(ClaimCheck::Declared) => {
@@ -234,7 +240,8 @@ impl Connection {
             }
             Ok(CallPurpose::Run) => {
                 let (call, worker) = (key.call.clone(), worker_id.clone());
-                self.submit_for_worker(of, CommandBody::ClaimCall { call, attempt, worker }).await
+                self.submit_for_worker(context, CommandBody::ClaimCall { call, attempt, worker })
+                    .await
             }
             Err(fault) => Err(fault),
         };
@@ -243,8 +250,8 @@ impl Connection {
         Ok(json!({ "step_id": key.call.to_string(), "attempt": attempt }))
     }
 
-    /// Checks a claim that a process repeats while its call is not open here. The records of the session say which
-    /// worker and which version of the tool the call is for.
+    /// Checks a repeated claim of a call that is not open on this server: the session's records name the worker and the
+    /// version of the tool.
     async fn check_declared(&self, key: &CallKey, process: ProcessRef<'_>) -> Result<(), Fault> {
         self.check_tenant(key.session).await?;
         let (state, _) = budao_journal::fold(&*self.server.journal, key.session).await?;
@@ -265,20 +272,20 @@ impl Connection {
         let meta = server.session_meta.get(&*server.journal, session).await?;
         match meta.tenant() == Some(self.identity.tenant.as_str()) {
             true => Ok(()),
-            false => Err(session_meta::unknown(session)),
+            false => Err(session_meta::unknown_session(session)),
         }
     }
 
-    /// Ends a call. The answer follows when the result is durable.
-    async fn end(
+    /// Submits the result of a call. The answer follows when the result is durable.
+    async fn submit_result(
         &self,
-        of: WorkerCommand,
+        context: WorkerCommand,
         claim: ClaimRef,
         result: WorkerResult,
     ) -> Result<Value, Fault> {
         let workers = self.workers()?;
         let ClaimRef { call, attempt, worker_id } = claim;
-        let key = CallKey { session: of.session, call: call.clone() };
+        let key = CallKey { session: context.session, call: call.clone() };
         let purpose = workers.check_report(self.process(&worker_id), &key)?;
         match (result, purpose) {
             (WorkerResult::Reconciliation(found), _) => {
@@ -288,7 +295,7 @@ impl Connection {
                 workers.fail_reconcile(&worker_id, &key, report)?;
             }
             (WorkerResult::Report(report), _) => {
-                let answer = self.report(of, call, attempt, worker_id.clone(), report).await;
+                let answer = self.report(context, call, attempt, worker_id.clone(), report).await;
                 // A server that could not make it durable may be asked again.
                 if answer.as_ref().err().is_none_or(|fault| fault.kind() == Kind::CallNotOpen) {
                     workers.result_answered(self.process(&worker_id), &key);
@@ -301,21 +308,25 @@ impl Connection {
 
     async fn report(
         &self,
-        of: WorkerCommand,
+        context: WorkerCommand,
         call: budao_core::message::CallId,
         attempt: u32,
         worker: String,
         report: WorkerReport,
     ) -> Result<(), Fault> {
         // The call may be over, and this a repetition whose first answer was lost.
-        self.check_tenant(of.session).await?;
+        self.check_tenant(context.session).await?;
         let report = Box::new(report);
         let body = CommandBody::ReportCall { call, attempt, worker, report };
-        self.submit_for_worker(of, body).await
+        self.submit_for_worker(context, body).await
     }
 
-    async fn submit_for_worker(&self, of: WorkerCommand, body: CommandBody) -> Result<(), Fault> {
-        let WorkerCommand { session, command, trace, parent } = of;
+    async fn submit_for_worker(
+        &self,
+        context: WorkerCommand,
+        body: CommandBody,
+    ) -> Result<(), Fault> {
+        let WorkerCommand { session, command, trace, parent } = context;
         let request = CommandRequest { by: self.identity.name(), command, trace, parent, body };
         self.server.submit(session, request).await.map(drop)
     }

@@ -15,7 +15,7 @@ pub const PROTOCOL_VERSION: &str = "1.1";
 
 /// The values of `system.connected`.
 #[derive(Clone, Debug)]
-pub struct Hello<'a> {
+pub struct ConnectedFields<'a> {
     /// The connection's id.
     pub connection: &'a str,
     /// The server's version, such as `1.2.3`.
@@ -36,24 +36,24 @@ pub struct Hello<'a> {
 
 /// `system.connected`: the first frame of every connection.
 #[must_use]
-pub fn connected(at: Timestamp, hello: &Hello<'_>, lang: Lang) -> Frame {
+pub fn connected(at: Timestamp, fields: &ConnectedFields<'_>, lang: Lang) -> Frame {
     let mut capabilities =
         vec!["resume", "signed_state", "command_ids", "confirmations", "pipelines", "observers"];
-    capabilities.extend(hello.takes_offers.then_some("remote_tools"));
+    capabilities.extend(fields.takes_offers.then_some("remote_tools"));
     Frame::new("system.connected", at)
         .text(translate("connected", Lang::En))
         .show(translate("connected", lang))
-        .with("connection_id", hello.connection)
+        .with("connection_id", fields.connection)
         .with("server_name", "budao")
-        .with("server_version", hello.version)
+        .with("server_version", fields.version)
         .with("protocol_version", PROTOCOL_VERSION)
         .with("server_time", at.to_string())
         .with("capabilities", json!(capabilities))
-        .with("heartbeat_interval_seconds", hello.heartbeat.as_secs())
-        .with("unobserved_run_seconds", hello.unobserved.as_secs())
-        .with("session_ttl_hours", hello.retention.as_secs() / 3600)
-        .with("frame_bytes_max", hello.frame_bytes)
-        .with("json_depth_max", hello.json_depth)
+        .with("heartbeat_interval_seconds", fields.heartbeat.as_secs())
+        .with("unobserved_run_seconds", fields.unobserved.as_secs())
+        .with("session_ttl_hours", fields.retention.as_secs() / 3600)
+        .with("frame_bytes_max", fields.frame_bytes)
+        .with("json_depth_max", fields.json_depth)
 }
 
 /// The end of a session's history.
@@ -72,7 +72,7 @@ pub struct Head {
 /// `system.heartbeat`, with the heads of the sessions that the connection observes.
 #[must_use]
 pub fn heartbeat(at: Timestamp, heads: &[Head], uptime_seconds: u64, lang: Lang) -> Frame {
-    let listed: Vec<Value> = heads.iter().map(|head| head_of(*head)).collect();
+    let listed: Vec<Value> = heads.iter().map(|head| head_json(*head)).collect();
     let only = match heads {
         [head] => head.seq.into(),
         _ => Value::Null,
@@ -87,7 +87,7 @@ pub fn heartbeat(at: Timestamp, heads: &[Head], uptime_seconds: u64, lang: Lang)
         .with("heads", listed)
 }
 
-fn head_of(head: Head) -> Value {
+fn head_json(head: Head) -> Value {
     json!({
         "session_id": head.session,
         "epoch": head.epoch.to_string(),
@@ -129,7 +129,7 @@ pub fn accepted(
 pub fn rejected(at: Timestamp, command_ref: CommandRef<'_>, fault: &Fault, lang: Lang) -> Frame {
     let scope = Scope::default();
     let context = FaultContext { at, lang, scope: &scope, not_recovered: false };
-    maybe_about(Frame::new("error.validation", at), command_ref.session)
+    about_session(Frame::new("error.validation", at), command_ref.session)
         .with_fault(fault, &context)
         .with("action", command_ref.action)
         .with("ok", false)
@@ -142,14 +142,14 @@ pub fn rejected(at: Timestamp, command_ref: CommandRef<'_>, fault: &Fault, lang:
 pub fn error(at: Timestamp, session: Option<SessionId>, fault: &Fault, lang: Lang) -> Frame {
     let scope = Scope::default();
     let context = FaultContext { at, lang, scope: &scope, not_recovered: true };
-    maybe_about(Frame::new("system.error", at), session).with_fault(fault, &context)
+    about_session(Frame::new("system.error", at), session).with_fault(fault, &context)
 }
 
 fn command_id(command: Option<&CommandId>) -> Value {
     command.filter(|id| !id.is_own()).map_or(Value::Null, |id| id.to_string().into())
 }
 
-fn maybe_about(frame: Frame, session: Option<SessionId>) -> Frame {
+fn about_session(frame: Frame, session: Option<SessionId>) -> Frame {
     match session {
         Some(session) => frame.about(session),
         None => frame,
@@ -157,7 +157,7 @@ fn maybe_about(frame: Frame, session: Option<SessionId>) -> Frame {
 }
 
 fn notice(at: Timestamp, session: Option<SessionId>, action: &str) -> Frame {
-    maybe_about(Frame::new("system.notice", at), session).with("action", action)
+    about_session(Frame::new("system.notice", at), session).with("action", action)
 }
 
 /// Which part of the requested history a resume delivers.
@@ -253,10 +253,10 @@ pub fn resuming(at: Timestamp, resumption: &Resumption<'_>, lang: Lang) -> Frame
         .with("from", from)
         .with("to", head)
         .with("head", head);
-    restored_fields(lost_fields(frame, coverage), at, session, restored)
+    add_restored_fields(add_lost_fields(frame, coverage), at, session, restored)
 }
 
-fn lost_fields(frame: Frame, coverage: Coverage) -> Frame {
+fn add_lost_fields(frame: Frame, coverage: Coverage) -> Frame {
     match coverage {
         Coverage::Gap { from, to, reason } => {
             frame.with("lost", json!([from, to])).with("reason", reason.as_str())
@@ -266,7 +266,7 @@ fn lost_fields(frame: Frame, coverage: Coverage) -> Frame {
     }
 }
 
-fn restored_fields(
+fn add_restored_fields(
     frame: Frame,
     at: Timestamp,
     session: SessionId,

@@ -57,8 +57,8 @@ fn next_attempt(fault: &Fault, context: &FaultContext<'_>) -> Option<Duration> {
     fault.retry_hint().filter(|_| !context.not_recovered && fault.may_auto_retry())
 }
 
-/// What the user can do. While the runtime tries again, that is to wait.
-fn recommendations(fault: &Fault, context: &FaultContext<'_>) -> Value {
+/// The advice for the user. While the runtime retries, the advice is to wait.
+fn render_recommendations(fault: &Fault, context: &FaultContext<'_>) -> Value {
     match fault.attempts().and(next_attempt(fault, context)) {
         Some(_) => json!([text::line("advice-attempt-follows", &Detail::new(), context.lang)]),
         None => json!(text::recommendations(fault, context.lang)),
@@ -81,13 +81,13 @@ pub fn metadata_of(fault: &Fault, context: &FaultContext<'_>) -> Map<String, Val
     if row.event == Announcement::RecoveryFailed || context.not_recovered {
         set("cause", row.name.into());
     }
-    for (name, value) in facts(&user.facts) {
+    for (name, value) in fact_fields(&user.facts) {
         set(&name, value);
     }
     if !fault.mismatches().is_empty() {
         set("mismatches", json!(fault.mismatches()));
     }
-    set("recommendations", recommendations(fault, context));
+    set("recommendations", render_recommendations(fault, context));
     if fault.trace().is_some() {
         set("trace_id", fault.trace().to_string().into());
     }
@@ -159,7 +159,7 @@ fn task_of<'a>(fault: &'a Fault, scope: &'a Scope) -> Option<&'a str> {
 }
 
 /// The facts as fields. A fact `x_ms` is repeated as `x_seconds`, rounded down.
-fn facts(detail: &Detail) -> Map<String, Value> {
+fn fact_fields(detail: &Detail) -> Map<String, Value> {
     let mut fields = Map::new();
     for (fact, value) in detail.iter() {
         let name: &'static str = fact.into();
@@ -176,7 +176,7 @@ fn facts(detail: &Detail) -> Map<String, Value> {
 
 /// The facts of the fault's context, and the tool's name if the fault concerns a tool.
 fn context_fields(detail: &Detail, scope: &Scope) -> Map<String, Value> {
-    let mut fields = facts(detail);
+    let mut fields = fact_fields(detail);
     if let (Some(tool), false) = (&scope.tool, fields.contains_key("tool_name")) {
         fields.insert("tool_name".to_owned(), tool.as_str().into());
     }

@@ -47,7 +47,7 @@ pub(crate) async fn json_body(
     if text.trim().is_empty() {
         return Ok(Map::new());
     }
-    inbound::object(text, &limits)
+    inbound::parse_object(text, &limits)
 }
 
 /// The query of a request.

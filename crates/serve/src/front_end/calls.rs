@@ -1,4 +1,4 @@
-//! The calls of the running turn, as far as a front end must know them: which ones wait for it, and which ones run.
+//! The calls of the running turn, and whether each of them waits for the server or for the front end.
 
 use budao_core::{
     Timestamp,
@@ -43,7 +43,7 @@ pub(crate) struct PendingQuestion {
 }
 
 impl PendingQuestion {
-    /// What a tool server asks the person for; `None` if a call waits for its permission.
+    /// The input that a tool server asks the person for; `None` if the question is about a permission.
     pub(crate) fn elicitation(&self) -> Option<Elicitation> {
         match self.purpose {
             QuestionPurpose::Permission => None,
@@ -52,7 +52,7 @@ impl PendingQuestion {
     }
 }
 
-/// What the turn waits for while nothing of it runs.
+/// The reason for which a turn waits for the front end alone.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Pause<'a> {
     /// Answers to these questions.
@@ -67,7 +67,7 @@ impl TurnCalls {
         match *activity {
             Activity::TurnStarted { .. } | Activity::TurnEnded { .. } => *self = Self::default(),
             Activity::Answered { content, .. } => {
-                self.calls = content.iter().filter_map(requested).collect();
+                self.calls = content.iter().filter_map(requested_call).collect();
             }
             Activity::CallOffered { call, worker } if worker == WORKER => {
                 self.set(call, CallProgress::Offered);
@@ -99,7 +99,7 @@ impl TurnCalls {
         }
     }
 
-    /// What the turn waits for, if it waits for the front end alone. Questions come first.
+    /// The pause of the turn; `None` while the server has work to do. Questions take precedence over results.
     pub(crate) fn pause(&self) -> Option<Pause<'_>> {
         let waits = |call: &CallId| self.questions.iter().any(|open| open.call == *call);
         let at_front_end = |progress| progress == CallProgress::AtFrontEnd;
@@ -133,7 +133,7 @@ impl TurnCalls {
     }
 }
 
-fn requested(block: &Block) -> Option<(CallId, CallProgress)> {
+fn requested_call(block: &Block) -> Option<(CallId, CallProgress)> {
     match block {
         Block::ToolUse(call) => Some((call.id.clone(), CallProgress::AtServer)),
         _ => None,

@@ -14,9 +14,9 @@ use crate::inbound;
 /// The longest id that a front end may choose, in characters.
 const ID_CHARS: usize = 200;
 /// The prefix of the commands that runs submit.
-const RUN: &str = "run:";
+const RUN_PREFIX: &str = "run:";
 /// The topic of the note of a run.
-const TOPIC: &str = "serve.run";
+const RUN_TOPIC: &str = "serve.run";
 
 /// Checks an id that a front end chose.
 ///
@@ -26,11 +26,11 @@ pub(crate) fn check_id(field: &str, id: &str) -> Result<(), Fault> {
     if !id.is_empty() && id.chars().nth(ID_CHARS).is_none() {
         return Ok(());
     }
-    Err(violated(field, format!("1 to {ID_CHARS} characters"), id))
+    Err(constraint_fault(field, format!("1 to {ID_CHARS} characters"), id))
 }
 
 /// The fault of a field that breaks a rule.
-pub(crate) fn violated(field: &str, rule: impl Into<String>, provided: &str) -> Fault {
+pub(crate) fn constraint_fault(field: &str, rule: impl Into<String>, provided: &str) -> Fault {
     let shown: String = provided.chars().take(120).collect();
     Fault::new(Kind::ConstraintViolated, Operation::ServeRequest)
         .with(Fact::Field, field.to_owned())
@@ -40,20 +40,20 @@ pub(crate) fn violated(field: &str, rule: impl Into<String>, provided: &str) -> 
 
 /// The command that carries the message of a run.
 pub(crate) fn message_command(run: &str) -> CommandId {
-    format!("{RUN}{run}").into()
+    format!("{RUN_PREFIX}{run}").into()
 }
 
 /// Another command of a run.
-pub(super) fn run_command(run: &str, what: &str) -> CommandId {
-    format!("{RUN}{run}:{what}").into()
+pub(super) fn run_command(run: &str, effect: &str) -> CommandId {
+    format!("{RUN_PREFIX}{run}:{effect}").into()
 }
 
 /// The run whose message a command carried. Other commands name a run by themselves.
 pub(crate) fn run_of(command: &CommandId) -> &str {
-    command.0.strip_prefix(RUN).unwrap_or(&command.0)
+    command.0.strip_prefix(RUN_PREFIX).unwrap_or(&command.0)
 }
 
-/// The note that precedes the effects of a run. It makes the run's id durable, with what only the front end knows.
+/// The note that precedes the effects of a run. It makes the ids that the front end chose durable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RunNote {
     /// The front end's id of the run.
@@ -67,13 +67,13 @@ impl RunNote {
     /// The command that writes the note.
     pub(super) fn command(&self) -> (CommandId, CommandBody) {
         let data = serde_json::json!(self);
-        let body = CommandBody::Annotate { topic: TOPIC.to_owned(), data };
+        let body = CommandBody::Annotate { topic: RUN_TOPIC.to_owned(), data };
         (run_command(&self.run, "note"), body)
     }
 
     /// Reads the note of a run; `None` for other annotations.
     pub(crate) fn read(topic: &str, data: &Value) -> Option<Self> {
-        (topic == TOPIC).then(|| Self::deserialize(data).ok()).flatten()
+        (topic == RUN_TOPIC).then(|| Self::deserialize(data).ok()).flatten()
     }
 }
 
@@ -91,12 +91,12 @@ impl StreamCursor {
     /// Reads a cursor of this thread.
     ///
     /// # Errors
-    /// `constraint_violated` if it is none of this thread; `epoch_mismatch` if it is beyond the end or of a history that
-    /// was replaced.
+    /// `constraint_violated` if the text is not a cursor of this thread; `epoch_mismatch` if it is beyond the end, or
+    /// from a replaced history.
     pub(crate) fn of(thread: &Thread, field: &str, text: &str) -> Result<Self, Fault> {
         let cursor = Self::parse(text).filter(|cursor| cursor.session == thread.session);
-        let cursor =
-            cursor.ok_or_else(|| violated(field, "the id of an event of this thread", text))?;
+        let cursor = cursor
+            .ok_or_else(|| constraint_fault(field, "the id of an event of this thread", text))?;
         if cursor.epoch != thread.epoch || cursor.seq > thread.state.head {
             return Err(Fault::new(Kind::EpochMismatch, Operation::ReplayEvents)
                 .with(Fact::Session, thread.session.to_string())

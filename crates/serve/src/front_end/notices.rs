@@ -1,6 +1,6 @@
 //! Facts for which a front end's protocol has no event: faults, retries, waits, plans, child sessions and notices.
 //!
-//! They are passed on as the frames of the native protocol, so their texts and languages are those of every client.
+//! They are forwarded as frames of the native protocol, so every client gets the same texts.
 
 use budao_core::{
     Lang, Record, activity::Activity, event::Seq, session::Session, spending::RAISE_CAP,
@@ -30,21 +30,21 @@ impl Notices {
         record: &Record,
         activity: Option<Activity<'_>>,
     ) -> Option<Value> {
-        if activity.is_none_or(is_expressed) {
+        if activity.is_none_or(has_own_event) {
             self.0.skip(record);
             return None;
         }
         let frame = self.0.project(record)?;
         let mut value: Value = serde_json::from_str(&frame.encode()).ok()?;
-        // It names a frame that this stream does not have.
+        // `prev` names a native frame, which this stream does not have.
         value.as_object_mut()?.remove("prev");
         Some(value)
     }
 }
 
 /// Whether the protocols of front ends express this fact by events of their own, or not at all.
-fn is_expressed(activity: Activity<'_>) -> bool {
-    // The model made no such call, so a front end has none to which a result belongs.
+fn has_own_event(activity: Activity<'_>) -> bool {
+    // The model did not make this call, so the front end has no call for the result.
     if matches!(activity, Activity::CallEnded { tool: RAISE_CAP, .. }) {
         return false;
     }

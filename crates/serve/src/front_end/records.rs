@@ -1,7 +1,7 @@
 //! Reads of a session's records that a front end's request needs before its stream begins.
 //!
-//! A client can repeat such a request as often as it likes. So every page is charged to the client's replay allowance and
-//! read in a replay slot, and no slot is held for more than one page.
+//! A client can repeat such a request without limit. Every page is therefore charged to the client's replay allowance
+//! and read in a replay slot, and no slot is held for more than one page.
 
 use budao_core::{
     Event, Fault, Kind,
@@ -35,7 +35,7 @@ impl PagedReader<'_> {
         after: Seq,
         records: u64,
     ) -> Result<Page, Fault> {
-        let _slot = self.server.replays.acquire(self.permit.replay(records)).await;
+        let _slot = self.server.replays.acquire(self.permit.charge_replay(records)).await;
         let records = usize::try_from(records).unwrap_or(PAGE.records).min(PAGE.records);
         self.server.journal.read(session, after, PageLimits { records, ..PAGE }).await
     }
@@ -98,7 +98,7 @@ impl PagedReader<'_> {
     }
 
     async fn snapshot(&self, session: SessionId, at: Seq) -> Result<Option<Session>, Fault> {
-        let _slot = self.server.replays.acquire(self.permit.replay(1)).await;
+        let _slot = self.server.replays.acquire(self.permit.charge_replay(1)).await;
         let found = self.server.journal.snapshot(session).await?.filter(|found| found.seq <= at);
         let state = found.and_then(|found| {
             let state = serde_json::from_slice::<Session>(&found.body).ok()?;
@@ -107,7 +107,8 @@ impl PagedReader<'_> {
         Ok(state)
     }
 
-    /// The position before the last turn, found backwards from the head: the cost follows from that turn's length.
+    /// The position before the last turn. Searches backwards from the head, so the cost depends only on that turn's
+    /// length.
     pub(crate) async fn last_turn(&self, thread: &Thread) -> Result<Option<Seq>, Fault> {
         let info = self.server.journal.info(thread.session).await?;
         let oldest = info.map_or(0, |info| info.first_available.saturating_sub(1));

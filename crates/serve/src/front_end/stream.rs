@@ -35,7 +35,7 @@ use crate::{
 /// The header with the address at which a cut stream continues, relative to the request's.
 pub(crate) const RESUME: HeaderName = HeaderName::from_static("x-budao-resume");
 
-/// What a stream sends before the events of its records.
+/// The part of a stream before the events of its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prelude {
     /// Nothing: the client continues after its cursor, or the run begins here.
@@ -110,7 +110,7 @@ pub(crate) trait Projection: Send {
         until: Seq,
     ) -> BoxFuture<'static, Result<String, Fault>>;
 
-    /// What follows the last event.
+    /// The text after the last event.
     fn trailer(&self) -> &'static str {
         ""
     }
@@ -181,9 +181,9 @@ pub(crate) fn respond(
         projection,
         plan,
         place: (thread.session, thread.epoch),
-        last: plan.from,
+        last_seq: plan.from,
         has_prelude: false,
-        over: false,
+        is_over: false,
         _running: server.running.token(),
     };
     let body = Body::from_stream(stream::unfold(run, RunStream::next));
@@ -207,22 +207,22 @@ struct RunStream {
     plan: StreamPlan,
     place: (SessionId, Epoch),
     /// The position of the last record.
-    last: Seq,
+    last_seq: Seq,
     has_prelude: bool,
-    over: bool,
+    is_over: bool,
     _running: tokio_util::task::task_tracker::TaskTrackerToken,
 }
 
 impl RunStream {
     async fn next(mut self) -> Option<(io::Result<Bytes>, Self)> {
-        if self.over {
+        if self.is_over {
             return None;
         }
-        let result = match self.chunk().await {
+        let result = match self.next_chunk().await {
             Ok(chunk) => Ok(chunk),
             Err(fault) => {
                 tracing::info!(session = %self.place.0, %fault, "front end stream interrupted");
-                self.over = true;
+                self.is_over = true;
                 // The connection is reset: the client must not take the end for success.
                 Err(io::Error::other("the stream was interrupted"))
             }
@@ -231,7 +231,7 @@ impl RunStream {
     }
 
     /// The next bytes to send. An error interrupts the stream.
-    async fn chunk(&mut self) -> Result<Bytes, Fault> {
+    async fn next_chunk(&mut self) -> Result<Bytes, Fault> {
         let mut text = String::new();
         let connection = Arc::clone(&self.connection.0);
         let server = &connection.server;
@@ -254,12 +254,12 @@ impl RunStream {
                     })?;
                     for frame in &frames {
                         self.add_record(frame, &mut text).await?;
-                        if self.over {
+                        if self.is_over {
                             break;
                         }
                         self.add_prelude(&mut text).await?;
                     }
-                    connection.sent(&frames);
+                    connection.mark_sent(&frames);
                 }
             }
         }
@@ -268,7 +268,7 @@ impl RunStream {
 
     /// Sends the prelude once the projection has reached the start of the stream.
     async fn add_prelude(&mut self, text: &mut String) -> Result<(), Fault> {
-        if self.has_prelude || self.last < self.plan.after.0 || self.over {
+        if self.has_prelude || self.last_seq < self.plan.after.0 || self.is_over {
             return Ok(());
         }
         self.has_prelude = true;
@@ -281,17 +281,18 @@ impl RunStream {
         let damaged = || Fault::new(Kind::ConnectionLost, Operation::FollowRecords);
         // A frame without a position reports that the session cannot be followed.
         let Some((_, _, seq)) = frame.at else { return Err(damaged()) };
-        if seq != self.last + 1 {
+        if seq != self.last_seq + 1 {
             return Err(damaged().with_cause("records are missing"));
         }
-        self.last = seq;
+        self.last_seq = seq;
         let record = decode_record(frame)?;
         let mut sink = EventSink::default();
         self.projection.project(&record, &mut sink);
         self.send(sink, Some(seq), text).await
     }
 
-    /// Writes events. Those of a prelude have no ids but the last, so that a cut inside it begins anew.
+    /// Writes events. Of a prelude, only the last event has an id, so that a client that is cut off inside it gets all
+    /// of it again.
     async fn send(
         &mut self,
         sink: EventSink,
@@ -312,14 +313,16 @@ impl RunStream {
                     StreamEvent::Plain(json) | StreamEvent::End(json) => json,
                     StreamEvent::Snapshot => {
                         let connection = Arc::clone(&self.connection.0);
-                        let until = seq.unwrap_or(self.last);
+                        let until = seq.unwrap_or(self.last_seq);
                         let reading = self.projection.snapshot(connection, session, until);
                         reading.await?
                     }
                 };
                 let written = match seq {
                     Some(seq) => writeln!(text, "id: {session}.{epoch}.{seq}.{index}"),
-                    None if index == last => writeln!(text, "id: {session}.{epoch}.{}", self.last),
+                    None if index == last => {
+                        writeln!(text, "id: {session}.{epoch}.{}", self.last_seq)
+                    }
                     None => Ok(()),
                 };
                 let _ = written.and_then(|()| write!(text, "data: {json}\n\n"));
@@ -334,7 +337,7 @@ impl RunStream {
 
     fn end(&mut self, text: &mut String) {
         text.push_str(self.projection.trailer());
-        self.over = true;
+        self.is_over = true;
         let done = CloseReason::new(close::NORMAL, "the run is over");
         self.connection.0.outbox.close(done, CloseMode::Discard);
     }

@@ -1,4 +1,4 @@
-//! What a run brings to its session: a message, answers to questions, results of calls.
+//! Submits a run to its session: a message, answers to questions, results of calls.
 //!
 //! Every command has an id that follows from the run's id. So a run that is sent again has no second effect, and one with the
 //! same id and other content is refused by the engine.
@@ -64,7 +64,7 @@ pub(crate) async fn submit_run(
     let (command, body) = note.command();
     let at = submit(server, caller, thread, command, body).await?;
     for action in actions {
-        for (command, body) in commands(&note.run, action, thread) {
+        for (command, body) in commands_for(&note.run, action, thread) {
             submit(server, caller, thread, command, body).await?;
         }
     }
@@ -84,7 +84,7 @@ async fn submit(
     server.submit(thread.session, request).await
 }
 
-fn commands(run: &str, action: RunAction, thread: &Thread) -> Vec<(CommandId, CommandBody)> {
+fn commands_for(run: &str, action: RunAction, thread: &Thread) -> Vec<(CommandId, CommandBody)> {
     match action {
         RunAction::Message(content) => {
             let config = MessageConfig::default();

@@ -18,7 +18,7 @@ use budao_journal::fold;
 use super::{RunAction, WORKER, ids};
 use crate::{
     admission::AdmissionPermit,
-    connection::FOLD,
+    connection::FOLD_COST_RECORDS,
     http_api::Caller,
     inbound::{OnDisconnect, SessionRequest},
     server::{Server, session_of},
@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// The prefix of the command that opens the session of a thread.
-const THREAD: &str = "thread:";
+const THREAD_PREFIX: &str = "thread:";
 
 /// The session of a thread, at its head.
 #[derive(Debug)]
@@ -50,11 +50,11 @@ impl Thread {
         let creation = SessionRequest {
             system,
             language: caller.accepted_lang,
-            // Streams end at every pause, and a closed tab ends nothing.
+            // A stream ends at every pause, so its end must not cancel the turn.
             on_disconnect: Some(OnDisconnect::Continue),
             ..SessionRequest::default()
         };
-        let opened = server.open(&caller.identity, creation, Some(&command(id))).await?;
+        let opened = server.open(&caller.identity, creation, Some(&opening_command(id))).await?;
         Self::load(server, caller, permit, opened.session).await
     }
 
@@ -67,7 +67,7 @@ impl Thread {
     ) -> Result<Option<Self>, Fault> {
         ids::check_id("threadId", id)?;
         let named: Option<SessionId> = id.parse().ok();
-        let own = session_of(&caller.identity, &command(id));
+        let own = session_of(&caller.identity, &opening_command(id));
         for session in named.into_iter().chain([own]) {
             match Self::load(server, caller, permit, session).await {
                 Err(fault) if fault.kind() == Kind::UnknownSession => {}
@@ -104,8 +104,9 @@ impl Thread {
     ) -> Result<Self, Fault> {
         let journal = &*server.journal;
         let meta = server.session_meta.check(journal, session, &caller.identity).await?;
-        let info = journal.info(session).await?.ok_or_else(|| session_meta::unknown(session))?;
-        let _slot = server.replays.acquire(permit.replay(FOLD)).await;
+        let info =
+            journal.info(session).await?.ok_or_else(|| session_meta::unknown_session(session))?;
+        let _slot = server.replays.acquire(permit.charge_replay(FOLD_COST_RECORDS)).await;
         let (state, _) = fold(journal, session).await?;
         Ok(Self { session, epoch: info.epoch, meta, state })
     }
@@ -133,7 +134,7 @@ impl Thread {
         let running = self.state.turn.as_ref().is_some_and(|turn| turn.call(&call).is_some());
         match made || running {
             true => Ok(None),
-            false => Err(ids::violated(
+            false => Err(ids::constraint_fault(
                 field,
                 "a call of this thread that waits for its result",
                 &call.0,
@@ -141,12 +142,12 @@ impl Thread {
         }
     }
 
-    /// Checks that a message comes only when no question is open, and ends the calls that the front end leaves open. A
-    /// run that has started already is left as it is.
+    /// Refuses a message while a question stays open, and adds failures for calls whose result the front end does not
+    /// send. The actions of a run that has already started are returned unchanged.
     ///
     /// # Errors
     /// `constraint_violated` with the open questions that the run does not answer.
-    pub(crate) fn complete(
+    pub(crate) fn complete_actions(
         &self,
         run: &str,
         mut actions: Vec<RunAction>,
@@ -171,7 +172,7 @@ impl Thread {
             self.open_questions().filter(|open| !answers(open)).map(|open| &*open.0).collect();
         if !open.is_empty() {
             let rule = "the open questions are answered before the next message";
-            return Err(ids::violated("resume", rule, &open.join(", ")));
+            return Err(ids::constraint_fault("resume", rule, &open.join(", ")));
         }
         let has_result = |call: &CallId, actions: &[RunAction]| {
             let it = |action: &RunAction| matches!(action, RunAction::Result { call: ended, .. } if ended == call);
@@ -211,12 +212,12 @@ impl Thread {
     }
 }
 
-fn command(id: &str) -> CommandId {
-    format!("{THREAD}{id}").into()
+fn opening_command(id: &str) -> CommandId {
+    format!("{THREAD_PREFIX}{id}").into()
 }
 
 /// The turn whose answer has this id. Ids of answers begin with `turn-` and the turn's number.
-pub(crate) fn known_turn(id: &str) -> Option<u64> {
+pub(crate) fn turn_of_answer(id: &str) -> Option<u64> {
     let rest = id.strip_prefix("turn-")?;
     let digits = rest.split('.').next()?;
     digits.parse().ok().filter(|turn| *turn > 0)

@@ -28,13 +28,13 @@ pub(crate) struct FrontEndTool {
     description: String,
     #[serde(default)]
     parameters: Value,
-    /// `readOnly` and `idempotent` state what the server cannot know.
+    /// `readOnly` and `idempotent`: properties of the tool that only the front end knows.
     #[serde(default)]
     metadata: Value,
 }
 
 impl FrontEndTool {
-    fn offered(&self, limits: &WorkerLimits) -> OfferedTool {
+    fn to_offered_tool(&self, limits: &WorkerLimits) -> OfferedTool {
         let is = |name: &str| self.metadata.get(name).and_then(Value::as_bool).unwrap_or(false);
         let parameters = match &self.parameters {
             Value::Object(schema) if !schema.is_empty() => self.parameters.clone(),
@@ -73,7 +73,8 @@ pub(crate) async fn offer_tools(
         Fault::new(Kind::UnsupportedOperation, Operation::RegisterTool)
             .with(Fact::Reason, "this server takes no tools of workers")
     })?;
-    let tools: Vec<OfferedTool> = tools.iter().map(|tool| tool.offered(workers.limits())).collect();
+    let tools: Vec<OfferedTool> =
+        tools.iter().map(|tool| tool.to_offered_tool(workers.limits())).collect();
     if known.is_some_and(|known| known.tools == tools) {
         return Ok(());
     }

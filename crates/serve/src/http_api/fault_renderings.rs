@@ -80,13 +80,13 @@ pub(super) async fn fault_renderings(
     Extension(caller): Extension<Caller>,
     Path((session, seq)): Path<(String, String)>,
 ) -> Response {
-    match find(&server, &caller, &session, &seq).await {
+    match find_renderings(&server, &caller, &session, &seq).await {
         Ok(renderings) => Json(renderings).into_response(),
         Err(fault) => fault_response(&server, fault, &caller),
     }
 }
 
-async fn find(
+async fn find_renderings(
     server: &Server,
     caller: &Caller,
     session: &str,
@@ -94,9 +94,10 @@ async fn find(
 ) -> Result<FaultRenderings, Fault> {
     let session = session_id(session)?;
     server.session_meta.check(&*server.journal, session, &caller.identity).await?;
-    let seq: Seq = seq.parse().ok().filter(|seq| *seq > 0).ok_or_else(|| no_fault(session, seq))?;
-    let record = record(server, session, seq).await?;
-    let fault = record.event.fault().ok_or_else(|| no_fault(session, &seq.to_string()))?.clone();
+    let seq: Seq =
+        seq.parse().ok().filter(|seq| *seq > 0).ok_or_else(|| no_fault_at(session, seq))?;
+    let record = read_record(server, session, seq).await?;
+    let fault = record.event.fault().ok_or_else(|| no_fault_at(session, &seq.to_string()))?.clone();
     let state = fold_at(&*server.journal, session, seq - 1).await?;
     let model = match &record.event {
         Event::ToolCallEnded { call, outcome, .. } => {
@@ -115,7 +116,10 @@ async fn find(
         title: text::of_kind(fault.kind(), "title", caller.lang),
         model,
         user,
-        operator: caller.identity.is_operator.then(|| to_operator(server, caller, &record, fault)),
+        operator: caller
+            .identity
+            .is_operator
+            .then(|| render_for_operator(server, caller, &record, fault)),
     })
 }
 
@@ -128,14 +132,14 @@ fn without_prev(mut frame: Value) -> Value {
 }
 
 /// The record at exactly this position.
-async fn record(server: &Server, session: SessionId, seq: Seq) -> Result<Record, Fault> {
+async fn read_record(server: &Server, session: SessionId, seq: Seq) -> Result<Record, Fault> {
     let one = PageLimits { records: 1, bytes: 1 };
     let page = server.journal.read(session, seq - 1, one).await?;
     let found = page.records.into_iter().find(|stored| stored.seq == seq);
-    found.ok_or_else(|| session_meta::unknown(session))?.record()
+    found.ok_or_else(|| session_meta::unknown_session(session))?.record()
 }
 
-fn to_operator(
+fn render_for_operator(
     server: &Server,
     caller: &Caller,
     record: &Record,
@@ -154,7 +158,7 @@ fn to_operator(
 }
 
 /// The fault for a position whose record reports no fault.
-fn no_fault(session: SessionId, seq: &str) -> Fault {
+fn no_fault_at(session: SessionId, seq: &str) -> Fault {
     Fault::new(Kind::BadRequest, Operation::ServeRequest)
         .with(Fact::Session, session.to_string())
         .with(Fact::Field, "seq")

@@ -73,8 +73,8 @@ async fn fork_session(
     headers: &HeaderMap,
 ) -> Result<OpenedSession, Fault> {
     let meta = server.session_meta.check(&*server.journal, parent, &caller.identity).await?;
-    let point = point(body.get("before"))?;
-    let command = command_id(body.get("command_id"), headers)?;
+    let point = read_fork_point(body.get("before"))?;
+    let command = read_command_id(body.get("command_id"), headers)?;
     // Another fork with the same id is another session, so the parent is part of what names it.
     let named = command.map(|command| CommandId(format!("fork {parent} {command}").into()));
     let session = named.map(|command| session_of(&caller.identity, &command));
@@ -102,31 +102,33 @@ async fn fork_session(
     }
 }
 
-fn point(before: Option<&Value>) -> Result<ForkPoint, Fault> {
+fn read_fork_point(before: Option<&Value>) -> Result<ForkPoint, Fault> {
     match before {
         None | Some(Value::Null) => Ok(ForkPoint::End),
         Some(value) => match value.as_u64() {
             Some(seq) => Ok(ForkPoint::BeforeMessage(seq)),
-            None => Err(wrong("before", "the `seq` of a message, or nothing", value)),
+            None => Err(field_fault("before", "the `seq` of a message, or nothing", value)),
         },
     }
 }
 
-fn command_id(named: Option<&Value>, headers: &HeaderMap) -> Result<Option<CommandId>, Fault> {
+fn read_command_id(named: Option<&Value>, headers: &HeaderMap) -> Result<Option<CommandId>, Fault> {
     let expected = "1 to 128 bytes without control characters";
     let header = headers.get(IDEMPOTENCY_KEY).and_then(|key| key.to_str().ok());
     let text = match (named, header) {
         (None | Some(Value::Null), None) => return Ok(None),
         (None | Some(Value::Null), Some(key)) => key,
-        (Some(value), _) => value.as_str().ok_or_else(|| wrong("command_id", expected, value))?,
+        (Some(value), _) => {
+            value.as_str().ok_or_else(|| field_fault("command_id", expected, value))?
+        }
     };
     if text.is_empty() || text.len() > 128 || text.chars().any(char::is_control) {
-        return Err(wrong("command_id", expected, &json!(text)));
+        return Err(field_fault("command_id", expected, &json!(text)));
     }
     Ok(Some(CommandId::from(text)))
 }
 
-fn wrong(field: &'static str, rule: &str, value: &Value) -> Fault {
+fn field_fault(field: &'static str, rule: &str, value: &Value) -> Fault {
     let shown: String = value.to_string().chars().take(120).collect();
     Fault::new(Kind::ConstraintViolated, Operation::ServeRequest)
         .with(Fact::Field, field)

@@ -19,7 +19,7 @@ use serde::Deserialize;
 
 use super::{
     guard::{Caller, fault_response},
-    sessions::{bad_query, session_id},
+    sessions::{bad_query_fault, session_id},
 };
 use crate::{problem::Problem, project::Projector, server::Server, session_meta};
 
@@ -53,8 +53,8 @@ pub(super) async fn frames(
     from: Result<Query<FramesQuery>, QueryRejection>,
 ) -> Response {
     let begun = async {
-        let Query(from) = from.map_err(|error| bad_query(&error.body_text()))?;
-        begin(&server, &caller, &session, from.last_seq).await
+        let Query(from) = from.map_err(|error| bad_query_fault(&error.body_text()))?;
+        start_history(&server, &caller, &session, from.last_seq).await
     };
     match begun.await {
         Err(fault) => fault_response(&server, fault, &caller),
@@ -65,7 +65,7 @@ pub(super) async fn frames(
     }
 }
 
-async fn begin(
+async fn start_history(
     server: &Arc<Server>,
     caller: &Caller,
     session: &str,
@@ -73,10 +73,16 @@ async fn begin(
 ) -> Result<FrameHistory, Fault> {
     let session = session_id(session)?;
     server.session_meta.check(&*server.journal, session, &caller.identity).await?;
-    let info = server.journal.info(session).await?.ok_or_else(|| session_meta::unknown(session))?;
+    let info = server
+        .journal
+        .info(session)
+        .await?
+        .ok_or_else(|| session_meta::unknown_session(session))?;
     let state = {
-        let _slot =
-            server.replays.acquire(server.admission.replay(&caller.identity.tenant, after)).await;
+        let _slot = server
+            .replays
+            .acquire(server.admission.charge_replay(&caller.identity.tenant, after))
+            .await;
         fold_at(&*server.journal, session, after).await?
     };
     let projector = Projector::new(&state, after);
@@ -106,7 +112,7 @@ impl FrameHistory {
         let server = Arc::clone(&self.server);
         let _slot = server
             .replays
-            .acquire(server.admission.replay(&self.tenant, self.until - self.at))
+            .acquire(server.admission.charge_replay(&self.tenant, self.until - self.at))
             .await;
         let page = server.journal.read(self.session, self.at, PAGE).await?;
         let mut lines = String::new();

@@ -38,11 +38,11 @@ pub(crate) async fn check_origin(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let brought = trace_of(request.headers()).map(|(trace, _)| trace);
+    let brought = read_trace(request.headers()).map(|(trace, _)| trace);
     let trace = brought.unwrap_or_else(|| server.world.trace());
-    let lang = language_of(request.headers()).unwrap_or(server.config.settings.language);
+    let lang = read_language(request.headers()).unwrap_or(server.config.settings.language);
     let response = match server.origin_policy.check(request.uri(), request.headers()) {
-        Err(fault) => refused(&server, fault, lang, trace),
+        Err(fault) => refuse(&server, fault, lang, trace),
         Ok(()) => {
             request.extensions_mut().insert((lang, trace));
             next.run(request).await
@@ -52,7 +52,7 @@ pub(crate) async fn check_origin(
 }
 
 /// Authenticates a request and charges it to the tenant's limits.
-pub(crate) async fn authenticated(
+pub(crate) async fn authenticate(
     State(server): State<Arc<Server>>,
     Extension((lang, trace)): Extension<(Lang, Trace)>,
     mut request: Request,
@@ -60,25 +60,25 @@ pub(crate) async fn authenticated(
 ) -> Response {
     let identity = match server.config.auth.identify(request.headers(), server.now()) {
         Ok(identity) => identity,
-        Err(fault) => return refused(&server, fault, lang, trace),
+        Err(fault) => return refuse(&server, fault, lang, trace),
     };
     let announced = request.headers().get(header::CONTENT_LENGTH);
     let bytes = announced.and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0);
-    if let Err(fault) = server.admission.command(&identity.tenant, bytes) {
-        return refused(&server, fault, lang, trace);
+    if let Err(fault) = server.admission.charge_command(&identity.tenant, bytes) {
+        return refuse(&server, fault, lang, trace);
     }
-    let parent = trace_of(request.headers()).map_or(SpanId::NONE, |(_, parent)| parent);
-    let accepted_lang = language_of(request.headers());
+    let parent = read_trace(request.headers()).map_or(SpanId::NONE, |(_, parent)| parent);
+    let accepted_lang = read_language(request.headers());
     request.extensions_mut().insert(Caller { identity, lang, accepted_lang, trace, parent });
     next.run(request).await
 }
 
 /// Renders a fault for the caller.
 pub(crate) fn fault_response(server: &Server, fault: Fault, caller: &Caller) -> Response {
-    refused(server, fault, caller.lang, caller.trace)
+    refuse(server, fault, caller.lang, caller.trace)
 }
 
-pub(super) fn refused(server: &Server, fault: Fault, lang: Lang, trace: Trace) -> Response {
+pub(super) fn refuse(server: &Server, fault: Fault, lang: Lang, trace: Trace) -> Response {
     Problem::of(&server.scrub_for_client(fault, trace), lang).into_response()
 }
 
@@ -91,12 +91,12 @@ fn add_headers(mut response: Response, trace: Trace) -> Response {
     response
 }
 
-fn trace_of(headers: &HeaderMap) -> Option<(Trace, SpanId)> {
+fn read_trace(headers: &HeaderMap) -> Option<(Trace, SpanId)> {
     parent_of(headers.get("traceparent")?.to_str().ok()?)
 }
 
 /// The first supported language of `Accept-Language`.
-fn language_of(headers: &HeaderMap) -> Option<Lang> {
+fn read_language(headers: &HeaderMap) -> Option<Lang> {
     let wanted = headers.get(header::ACCEPT_LANGUAGE)?.to_str().ok()?;
     wanted.split(',').find_map(|tag| Lang::from_tag(tag.split(';').next()?.trim()))
 }

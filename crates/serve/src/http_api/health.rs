@@ -19,8 +19,8 @@ use http::header;
 use metrics::{counter, gauge};
 
 use super::{
-    guard::{Caller, fault_response, refused},
-    stats::for_operators,
+    guard::{Caller, fault_response, refuse},
+    stats::require_operator,
 };
 use crate::stats::render_gates;
 use crate::{nodes::NodeView, server::Server};
@@ -28,9 +28,9 @@ use crate::{nodes::NodeView, server::Server};
 /// Time limit for the journal probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a probe's result is cached.
-const GOOD_FOR: Duration = Duration::from_millis(500);
+const PROBE_CACHE_TIME: Duration = Duration::from_millis(500);
 /// Upper bound of sessions examined for queued commands.
-const UNFINISHED: usize = 1_000;
+const UNFINISHED_MAX: usize = 1_000;
 
 /// Liveness: always `ok` while the process responds.
 pub(super) async fn alive() -> &'static str {
@@ -42,23 +42,23 @@ pub(super) async fn ready(
     State(server): State<Arc<Server>>,
     Extension((lang, trace)): Extension<(Lang, Trace)>,
 ) -> Response {
-    match check(&server).await {
+    match check_readiness(&server).await {
         Ok(()) => "ready\n".into_response(),
         Err(fault) => {
-            let mut response = refused(&server, fault, lang, trace);
+            let mut response = refuse(&server, fault, lang, trace);
             *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
             response
         }
     }
 }
 
-async fn check(server: &Server) -> Result<(), Fault> {
+async fn check_readiness(server: &Server) -> Result<(), Fault> {
     if server.stopping.is_cancelled() {
         return Err(Fault::new(Kind::ShuttingDown, Operation::ServeRequest));
     }
     let mut last = server.last_probe.lock().await;
     if let Some((at, result)) = &*last
-        && server.now().since(*at) < GOOD_FOR
+        && server.now().since(*at) < PROBE_CACHE_TIME
     {
         return result.clone();
     }
@@ -88,7 +88,7 @@ pub(super) async fn metrics(
 }
 
 async fn render_metrics(server: &Server, caller: &Caller) -> Result<String, Fault> {
-    for_operators(caller, "/metrics")?;
+    require_operator(caller, "/metrics")?;
     let journal = &*server.journal;
     let written = server.engine.take_written();
     let is_complete =
@@ -98,44 +98,45 @@ async fn render_metrics(server: &Server, caller: &Caller) -> Result<String, Faul
     stats.catch_up(journal, server.now()).await?;
     let doubts = stats.open_doubts(journal).await?.len();
     drop(stats);
-    let unfinished = journal.unfinished(None, UNFINISHED).await?;
+    let unfinished = journal.unfinished(None, UNFINISHED_MAX).await?;
     let waiting: usize = unfinished.iter().map(|session| session.pending).sum();
     let load = journal.load();
     let metrics = &server.config.metrics;
-    metrics.within(|| {
+    metrics.run_with_recorder(|| {
         gauge!("budao_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1);
         gauge!("budao_uptime_seconds").set(server.uptime().as_secs_f64());
-        gauge!("budao_connections").set(count(server.admission.connections()));
+        gauge!("budao_connections").set(gauge_value(server.admission.connections()));
         let (observed, observers, lag) = server.hubs.counts();
-        gauge!("budao_sessions_observed").set(count(observed));
-        gauge!("budao_observers").set(count(observers));
-        gauge!("budao_observers_waiting_bytes").set(count(server.budget.used()));
-        gauge!("budao_observer_lag_bytes").set(count(lag));
-        counter!("budao_observers_detached_total").absolute(server.budget.detached() as u64);
-        gauge!("budao_sessions_unfinished").set(count(unfinished.len()));
-        gauge!("budao_commands_waiting").set(count(waiting));
-        gauge!("budao_sessions_loaded").set(count(server.engine.loaded()));
+        gauge!("budao_sessions_observed").set(gauge_value(observed));
+        gauge!("budao_observers").set(gauge_value(observers));
+        gauge!("budao_observers_waiting_bytes").set(gauge_value(server.budget.used()));
+        gauge!("budao_observer_lag_bytes").set(gauge_value(lag));
+        counter!("budao_observers_detached_total").absolute(server.budget.slow_observers() as u64);
+        gauge!("budao_sessions_unfinished").set(gauge_value(unfinished.len()));
+        gauge!("budao_commands_waiting").set(gauge_value(waiting));
+        gauge!("budao_sessions_loaded").set(gauge_value(server.engine.loaded()));
         let nodes = server.config.node.as_ref().map(|node| node.nodes()).unwrap_or_default();
         let states: Vec<String> = nodes.iter().map(|node| NodeView::from(node).state).collect();
         for state in ["alive", "draining", "gone"] {
             let found = states.iter().filter(|found| *found == state).count();
-            gauge!("budao_nodes", "state" => state).set(count(found));
+            gauge!("budao_nodes", "state" => state).set(gauge_value(found));
         }
-        gauge!("budao_doubts_open").set(count(doubts));
+        gauge!("budao_doubts_open").set(gauge_value(doubts));
         if let Some(workers) = &server.config.workers {
             let WorkerCounts { connected, open, opened } = workers.counts();
-            gauge!("budao_workers").set(count(connected));
-            gauge!("budao_worker_calls_open").set(count(open));
+            gauge!("budao_workers").set(gauge_value(connected));
+            gauge!("budao_worker_calls_open").set(gauge_value(open));
             counter!("budao_worker_calls_total").absolute(opened);
         }
         gauge!("budao_stats_complete").set(f64::from(u8::from(is_complete)));
-        gauge!("budao_journal_queue").set(count(load.waiting));
-        gauge!("budao_journal_bytes").set(count(usize::try_from(load.bytes).unwrap_or(usize::MAX)));
+        gauge!("budao_journal_queue").set(gauge_value(load.waiting));
+        gauge!("budao_journal_bytes")
+            .set(gauge_value(usize::try_from(load.bytes).unwrap_or(usize::MAX)));
     });
     Ok(metrics.render() + &render_gates(&server.engine.gates()))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-fn count(number: usize) -> f64 {
+fn gauge_value(number: usize) -> f64 {
     number as f64
 }

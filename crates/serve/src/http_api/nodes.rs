@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::{
     guard::{Caller, fault_response},
-    stats::for_operators,
+    stats::require_operator,
 };
 use crate::{nodes::NodeView, problem::Problem, server::Server};
 
@@ -36,14 +36,14 @@ pub(super) async fn nodes(
     State(server): State<Arc<Server>>,
     Extension(caller): Extension<Caller>,
 ) -> Response {
-    match list(&server, &caller) {
+    match list_nodes(&server, &caller) {
         Ok(nodes) => Json(nodes).into_response(),
         Err(fault) => fault_response(&server, fault, &caller),
     }
 }
 
-fn list(server: &Server, caller: &Caller) -> Result<NodeList, Fault> {
-    for_operators(caller, "/api/nodes")?;
+fn list_nodes(server: &Server, caller: &Caller) -> Result<NodeList, Fault> {
+    require_operator(caller, "/api/nodes")?;
     let nodes = server.config.node.as_ref().map(|node| node.nodes()).unwrap_or_default();
     Ok(NodeList { nodes: nodes.iter().map(NodeView::from).collect() })
 }

@@ -23,7 +23,7 @@ use serde_json::{Map, Value, json};
 use super::{
     guard::{Caller, fault_response},
     openapi::{NewAnswer, NewCancel, NewCommand, NewMessage, NewSession},
-    stats::for_operators,
+    stats::require_operator,
     views::{CommandAccepted, SessionItem, SessionList, SessionOpened, SessionView},
 };
 use crate::{
@@ -48,7 +48,7 @@ const PAGE: PageLimits = PageLimits { records: 1024, bytes: 512 * 1024 };
 type Shared = State<Arc<Server>>;
 
 /// Parses the body as the `user.*` event that the route stands for.
-fn as_event(
+fn parse_event(
     server: &Server,
     event: Option<&str>,
     session: Option<SessionId>,
@@ -69,7 +69,7 @@ fn as_event(
     inbound::parse(&text, &server.inbound_limits()).map_err(|refusal| refusal.fault)
 }
 
-fn answered<T>(
+fn respond_or_fault<T>(
     server: &Server,
     caller: &Caller,
     result: Result<T, Fault>,
@@ -111,13 +111,13 @@ pub(super) async fn create(
         let mut frame = Map::new();
         frame.insert("content".to_owned(), Value::Object(content));
         frame.extend(command.map(|command| ("command_id".to_owned(), command)));
-        let inbound = as_event(&server, Some("user.create_session"), None, &headers, frame)?;
+        let inbound = parse_event(&server, Some("user.create_session"), None, &headers, frame)?;
         let ClientRequest::CreateSession(creation) = inbound.request else {
             return Err(Fault::new(Kind::Bug, Operation::ServeRequest));
         };
         server.open(&caller.identity, *creation, inbound.command.as_ref()).await
     };
-    answered(&server, &caller, opened.await, |opened| {
+    respond_or_fault(&server, &caller, opened.await, |opened| {
         let session_id = opened.session;
         let events = format!("/v1/sessions/{session_id}/events");
         let location = [(header::LOCATION, format!("/v1/sessions/{session_id}"))];
@@ -149,7 +149,7 @@ pub(super) async fn message(
         let frame = json_body(&server, request, server.config.core.frame_bytes).await?;
         submit(&server, &caller, &session, Some("user.message"), &headers, frame).await
     };
-    answered(&server, &caller, sent.await, accepted)
+    respond_or_fault(&server, &caller, sent.await, accepted_response)
 }
 
 /// Answers an open question. A question accepts one answer.
@@ -176,7 +176,7 @@ pub(super) async fn answer(
         frame.insert("content".to_owned(), Value::Object(body));
         submit(&server, &caller, &session, Some("user.response"), &headers, frame).await
     };
-    answered(&server, &caller, sent.await, accepted)
+    respond_or_fault(&server, &caller, sent.await, accepted_response)
 }
 
 /// Cancels the running turn; without one it has no effect.
@@ -203,7 +203,7 @@ pub(super) async fn cancel(
         frame.insert("content".to_owned(), Value::Object(body));
         submit(&server, &caller, &session, Some("user.cancel"), &headers, frame).await
     };
-    answered(&server, &caller, sent.await, accepted)
+    respond_or_fault(&server, &caller, sent.await, accepted_response)
 }
 
 /// Sends any other command to the session, as the frame that a WebSocket client sends.
@@ -228,10 +228,10 @@ pub(super) async fn command(
         let frame = json_body(&server, request, server.config.core.frame_bytes).await?;
         submit(&server, &caller, &session, None, &headers, frame).await
     };
-    answered(&server, &caller, sent.await, accepted)
+    respond_or_fault(&server, &caller, sent.await, accepted_response)
 }
 
-fn accepted(accepted: CommandAccepted) -> Response {
+fn accepted_response(accepted: CommandAccepted) -> Response {
     (StatusCode::ACCEPTED, Json(accepted)).into_response()
 }
 
@@ -245,7 +245,7 @@ async fn submit(
 ) -> Result<CommandAccepted, Fault> {
     let session_id = session_id(session)?;
     let meta = server.session_meta.check(&*server.journal, session_id, &caller.identity).await?;
-    let inbound = as_event(server, event, Some(session_id), headers, frame)?;
+    let inbound = parse_event(server, event, Some(session_id), headers, frame)?;
     let action = inbound.request.action();
     server.configure(session_id, inbound.request.config(), &caller.identity.name()).await?;
     let remembered = server.tool_to_remember(session_id, &inbound.request).await?;
@@ -289,12 +289,15 @@ pub(super) async fn get(
     let view = async {
         let session = session_id(&session)?;
         server.session_meta.check(&*server.journal, session, &caller.identity).await?;
-        let info =
-            server.journal.info(session).await?.ok_or_else(|| session_meta::unknown(session))?;
+        let info = server
+            .journal
+            .info(session)
+            .await?
+            .ok_or_else(|| session_meta::unknown_session(session))?;
         let (state, _) = fold(&*server.journal, session).await?;
         Ok(SessionView::new(session, info.epoch, &state))
     };
-    answered(&server, &caller, view.await, |view| Json(view).into_response())
+    respond_or_fault(&server, &caller, view.await, |view| Json(view).into_response())
 }
 
 /// Deletes a session with all its records.
@@ -316,7 +319,7 @@ pub(super) async fn delete(
         let session = session_id(&session)?;
         let meta = server.session_meta.check(&*server.journal, session, &caller.identity).await?;
         if !server.engine.delete(session).await? {
-            return Err(session_meta::unknown(session));
+            return Err(session_meta::unknown_session(session));
         }
         server.session_meta.forget(session);
         server.session_deleted(session);
@@ -325,7 +328,7 @@ pub(super) async fn delete(
         }
         Ok(())
     };
-    answered(&server, &caller, deleted.await, |()| StatusCode::NO_CONTENT.into_response())
+    respond_or_fault(&server, &caller, deleted.await, |()| StatusCode::NO_CONTENT.into_response())
 }
 
 /// Filters and paging of the session list.
@@ -371,17 +374,17 @@ pub(super) async fn list(
     listing: Result<Query<SessionListQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Response {
     let listed = async {
-        let Query(listing) = listing.map_err(|error| bad_query(&error.body_text()))?;
+        let Query(listing) = listing.map_err(|error| bad_query_fault(&error.body_text()))?;
         let limit = listing.limit.unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
         let filter = Filter {
             state: listing.state.as_deref().map(str::parse).transpose()?,
             label: (!caller.identity.is_operator)
                 .then(|| (session_meta::OWNER.to_owned(), Some(caller.identity.name()))),
-            trace: listing.trace.as_deref().map(trace_of).transpose()?,
+            trace: listing.trace.as_deref().map(parse_trace).transpose()?,
             code: listing.code,
             tool: listing.tool,
-            since: listing.since.as_deref().map(time_of).transpose()?,
-            until: listing.until.as_deref().map(time_of).transpose()?,
+            since: listing.since.as_deref().map(parse_time).transpose()?,
+            until: listing.until.as_deref().map(parse_time).transpose()?,
             after: listing.after.as_deref().map(parse_cursor).transpose()?,
             limit,
             ..Filter::default()
@@ -391,11 +394,11 @@ pub(super) async fn list(
         }
         let found = server.journal.sessions(filter).await?;
         let last = found.last().filter(|_| found.len() == limit);
-        let next = last.map(|last| cursor(last.updated_at, last.session));
+        let next = last.map(|last| encode_cursor(last.updated_at, last.session));
         let sessions = found.into_iter().map(SessionItem::from).collect();
         Ok(SessionList { sessions, next })
     };
-    answered(&server, &caller, listed.await, |list| Json(list).into_response())
+    respond_or_fault(&server, &caller, listed.await, |list| Json(list).into_response())
 }
 
 /// One page of the sessions that the selected faults hit.
@@ -405,7 +408,7 @@ async fn hit_sessions(
     selector: &FaultSelector,
     filter: Filter,
 ) -> Result<SessionList, Fault> {
-    for_operators(caller, "/v1/sessions?hit=")?;
+    require_operator(caller, "/v1/sessions?hit=")?;
     let (journal, times) = (&*server.journal, (filter.since, filter.until));
     let hits = {
         let mut stats = server.stats.lock().await;
@@ -415,7 +418,7 @@ async fn hit_sessions(
     let (mut sessions, mut last) = (Vec::new(), None);
     for (looked, (at, session)) in following.enumerate() {
         if sessions.len() == filter.limit || looked == HITS_LOOKED_UP {
-            let next = last.map(|(at, session)| cursor(at, session));
+            let next = last.map(|(at, session)| encode_cursor(at, session));
             return Ok(SessionList { sessions, next });
         }
         let ids = Some((session, session));
@@ -427,7 +430,7 @@ async fn hit_sessions(
     Ok(SessionList { sessions, next: None })
 }
 
-fn cursor(at: Timestamp, session: SessionId) -> String {
+fn encode_cursor(at: Timestamp, session: SessionId) -> String {
     format!("{}.{session}", at.as_micros())
 }
 
@@ -436,18 +439,18 @@ fn parse_cursor(after: &str) -> Result<(Timestamp, SessionId), Fault> {
     let cursor = parts.and_then(|(micros, session)| {
         Some((Timestamp::from_micros(micros.parse().ok()?), session.parse().ok()?))
     });
-    cursor.ok_or_else(|| bad_query("after is no `next` of a list"))
+    cursor.ok_or_else(|| bad_query_fault("after is no `next` of a list"))
 }
 
-fn time_of(text: &str) -> Result<Timestamp, Fault> {
-    text.parse().map_err(|_| bad_query("since and until are times in RFC 3339"))
+fn parse_time(text: &str) -> Result<Timestamp, Fault> {
+    text.parse().map_err(|_| bad_query_fault("since and until are times in RFC 3339"))
 }
 
-pub(super) fn trace_of(text: &str) -> Result<Trace, Fault> {
-    text.parse().map_err(|_| bad_query("trace is not 32 hex digits"))
+pub(super) fn parse_trace(text: &str) -> Result<Trace, Fault> {
+    text.parse().map_err(|_| bad_query_fault("trace is not 32 hex digits"))
 }
 
-pub(super) fn bad_query(received: &str) -> Fault {
+pub(super) fn bad_query_fault(received: &str) -> Fault {
     Fault::new(Kind::BadRequest, Operation::ServeRequest)
         .with(Fact::Field, "query")
         .with(Fact::Received, received.chars().take(200).collect::<String>())
@@ -471,14 +474,17 @@ pub(super) async fn export(
     let begun = async {
         let session = session_id(&session)?;
         server.session_meta.check(&*server.journal, session, &caller.identity).await?;
-        let info =
-            server.journal.info(session).await?.ok_or_else(|| session_meta::unknown(session))?;
+        let info = server
+            .journal
+            .info(session)
+            .await?
+            .ok_or_else(|| session_meta::unknown_session(session))?;
         Ok((session, info))
     };
     let begun = begun.await;
     let (shared, tenant) = (Arc::clone(&server), caller.identity.tenant.clone());
     let is_operator = caller.identity.is_operator;
-    answered(&server, &caller, begun, move |(session, info)| {
+    respond_or_fault(&server, &caller, begun, move |(session, info)| {
         let removed = info.first_available.saturating_sub(1);
         let head = json!({"session": session, "epoch": info.epoch, "removed_to": removed});
         let first = format!("{}\n{head}\n", json!({"journal": 1}));
@@ -524,14 +530,14 @@ impl Export {
         let server = Arc::clone(&self.server);
         let _slot = server
             .replays
-            .acquire(server.admission.replay(&self.tenant, self.until - self.at))
+            .acquire(server.admission.charge_replay(&self.tenant, self.until - self.at))
             .await;
         let page = server.journal.read(self.session, self.at, PAGE).await?;
         let mut lines = String::new();
         for stored in page.records.iter().filter(|stored| stored.seq <= self.until) {
             self.at = stored.seq;
             self.count += 1;
-            lines.push_str(&line(stored, self.is_operator));
+            lines.push_str(&export_line(stored, self.is_operator));
         }
         if page.records.is_empty() {
             self.at = self.until;
@@ -541,7 +547,7 @@ impl Export {
 }
 
 /// A record as a line. Users get a fault without what only operators may see.
-fn line(stored: &StoredRecord, is_operator: bool) -> String {
+fn export_line(stored: &StoredRecord, is_operator: bool) -> String {
     let head = json!({
         "seq": stored.seq,
         "at": stored.at,
@@ -549,13 +555,13 @@ fn line(stored: &StoredRecord, is_operator: bool) -> String {
         "turn": stored.turn,
     });
     let head = head.to_string();
-    let hidden = (!is_operator).then(|| for_user(stored)).flatten();
+    let hidden = (!is_operator).then(|| event_for_user(stored)).flatten();
     let event = hidden.map_or_else(|| String::from_utf8_lossy(&stored.body), Into::into);
     format!("{},\"event\":{event}}}\n", &head[..head.len() - 1])
 }
 
 /// The event without what only operators see of its fault; `None` if it has nothing of that.
-fn for_user(stored: &StoredRecord) -> Option<String> {
+fn event_for_user(stored: &StoredRecord) -> Option<String> {
     let mut event = stored.event().ok()?;
     event.fault_mut()?.hide_from_user().then(|| serde_json::to_string(&event).ok())?
 }

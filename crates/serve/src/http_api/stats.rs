@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use super::{
     guard::{Caller, fault_response},
-    sessions::bad_query,
+    sessions::bad_query_fault,
 };
 use crate::{
     config::CounterSource,
@@ -49,8 +49,8 @@ pub(super) async fn stats(
     query: Result<Query<StatsQuery>, QueryRejection>,
 ) -> Response {
     let report = async {
-        for_operators(&caller, "/api/stats")?;
-        let Query(query) = query.map_err(|error| bad_query(&error.body_text()))?;
+        require_operator(&caller, "/api/stats")?;
+        let Query(query) = query.map_err(|error| bad_query_fault(&error.body_text()))?;
         let window = query.window.as_deref().map(Window::read).transpose()?.unwrap_or_default();
         let mut stats = server.stats.lock().await;
         let mut report = stats.report(&*server.journal, window, server.now()).await?;
@@ -65,7 +65,7 @@ pub(super) async fn stats(
 }
 
 /// Restricts an endpoint to operators, because it covers all tenants' sessions.
-pub(super) fn for_operators(caller: &Caller, endpoint: &'static str) -> Result<(), Fault> {
+pub(super) fn require_operator(caller: &Caller, endpoint: &'static str) -> Result<(), Fault> {
     if caller.identity.is_operator {
         return Ok(());
     }

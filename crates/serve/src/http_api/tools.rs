@@ -70,13 +70,13 @@ pub(super) async fn tools(
     State(server): State<Arc<Server>>,
     Extension(caller): Extension<Caller>,
 ) -> Response {
-    match list(&server, &caller.identity.tenant).await {
+    match list_tools(&server, &caller.identity.tenant).await {
         Ok(tools) => Json(tools).into_response(),
         Err(fault) => fault_response(&server, fault, &caller),
     }
 }
 
-async fn list(server: &Server, tenant: &str) -> Result<ToolList, Fault> {
+async fn list_tools(server: &Server, tenant: &str) -> Result<ToolList, Fault> {
     let Some(workers) = &server.config.workers else { return Ok(ToolList::default()) };
     let processes = workers.list(Some(tenant));
     let tools = workers.tools(tenant).await?.into_iter().map(|(worker, version, tool)| {

@@ -15,8 +15,8 @@ use serde::Serialize;
 
 use super::{
     guard::{Caller, fault_response},
-    sessions::trace_of,
-    stats::for_operators,
+    sessions::parse_trace,
+    stats::require_operator,
 };
 use crate::{problem::Problem, server::Server};
 
@@ -58,12 +58,12 @@ pub(super) async fn trace(
 }
 
 async fn look_up(server: &Server, caller: &Caller, trace: &str) -> Result<TraceView, Fault> {
-    for_operators(caller, "/api/traces")?;
-    let trace = trace_of(trace)?;
+    require_operator(caller, "/api/traces")?;
+    let trace = parse_trace(trace)?;
     let config = &server.config;
     let viewer = config.trace_viewer.as_ref().map(|viewer| viewer.link(trace));
     let found = match &config.log_files {
-        Some(files) => Some(files.lines(trace, &config.scrubber).await.map_err(|error| {
+        Some(files) => Some(files.find_lines(trace, &config.scrubber).await.map_err(|error| {
             Fault::new(Kind::FilePermission, Operation::ReadFile)
                 .with(Fact::Path, "log.file")
                 .caused_by(&error)

@@ -228,7 +228,7 @@ impl SessionView {
             turns: state.turns,
             queued: state.queue.len(),
             last_text: state.last_text(),
-            questions: questions(state),
+            questions: open_question_views(state),
             doubts: doubts.iter().map(|doubt| DoubtView::new(session, doubt)).collect(),
             remembered_tools: state.settings.permissions.remembered.clone(),
             forked_from: match &state.origin {
@@ -243,7 +243,7 @@ impl SessionView {
     }
 }
 
-fn questions(state: &Session) -> Vec<QuestionView> {
+fn open_question_views(state: &Session) -> Vec<QuestionView> {
     let view = |step: &str, tool, arguments, digest: &str, expires: Timestamp| QuestionView {
         step_id: step.to_owned(),
         tool,

@@ -16,11 +16,11 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    pub(super) fn top(map: &'a Map<String, Value>) -> Self {
+    pub(super) fn root(map: &'a Map<String, Value>) -> Self {
         Self { map, under: "" }
     }
 
-    pub(super) fn under(map: &'a Map<String, Value>, under: &'static str) -> Self {
+    pub(super) fn nested(map: &'a Map<String, Value>, under: &'static str) -> Self {
         Self { map, under }
     }
 
@@ -38,7 +38,7 @@ impl<'a> Fields<'a> {
     }
 
     /// A field as it was sent, `null` included.
-    pub(super) fn sent(&self, name: &str) -> Option<&'a Value> {
+    pub(super) fn get_raw(&self, name: &str) -> Option<&'a Value> {
         self.map.get(name)
     }
 
@@ -46,12 +46,12 @@ impl<'a> Fields<'a> {
         match self.get(name) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(wrong_type(&self.path(name), "text", other)),
+            Some(other) => Err(wrong_type_fault(&self.path(name), "text", other)),
         }
     }
 
     pub(super) fn required_text(&self, name: &str, expected: &str) -> Result<&'a str, Fault> {
-        self.text(name)?.ok_or_else(|| missing(&self.path(name), expected))
+        self.text(name)?.ok_or_else(|| missing_fault(&self.path(name), expected))
     }
 
     /// The first text found under these alternative names.
@@ -68,14 +68,14 @@ impl<'a> Fields<'a> {
         match self.get(name) {
             None => Ok(None),
             Some(Value::Bool(flag)) => Ok(Some(*flag)),
-            Some(other) => Err(wrong_type(&self.path(name), "true or false", other)),
+            Some(other) => Err(wrong_type_fault(&self.path(name), "true or false", other)),
         }
     }
 
-    pub(super) fn whole(&self, name: &str) -> Result<Option<u64>, Fault> {
+    pub(super) fn integer(&self, name: &str) -> Result<Option<u64>, Fault> {
         match self.get(name) {
             None => Ok(None),
-            Some(value) => whole(&self.path(name), value).map(Some),
+            Some(value) => integer(&self.path(name), value).map(Some),
         }
     }
 
@@ -90,15 +90,15 @@ impl<'a> Fields<'a> {
                 };
                 Ok(Some(Self { map, under }))
             }
-            Some(other) => Err(wrong_type(&self.path(name), "an object", other)),
+            Some(other) => Err(wrong_type_fault(&self.path(name), "an object", other)),
         }
     }
 }
 
 /// A non-negative integer.
-pub(super) fn whole(path: &str, value: &Value) -> Result<u64, Fault> {
+pub(super) fn integer(path: &str, value: &Value) -> Result<u64, Fault> {
     let expected = "a whole number that is not negative";
-    value.as_u64().ok_or_else(|| wrong_type(path, expected, value))
+    value.as_u64().ok_or_else(|| wrong_type_fault(path, expected, value))
 }
 
 /// True if the JSON is nested deeper than `levels`. It only scans brackets outside strings, so it can run before
@@ -132,9 +132,9 @@ pub(super) fn position(text: &str, line: usize, column: usize) -> usize {
 
 /// Up to 24 bytes of text on each side of a position.
 pub(super) fn excerpt(text: &str, position: usize) -> String {
-    const AROUND: usize = 24;
-    let mut from = position.saturating_sub(AROUND).min(text.len());
-    let mut to = position.saturating_add(AROUND).min(text.len());
+    const EXCERPT_BYTES: usize = 24;
+    let mut from = position.saturating_sub(EXCERPT_BYTES).min(text.len());
+    let mut to = position.saturating_add(EXCERPT_BYTES).min(text.len());
     while !text.is_char_boundary(from) {
         from -= 1;
     }
@@ -144,7 +144,7 @@ pub(super) fn excerpt(text: &str, position: usize) -> String {
     text[from..to].to_owned()
 }
 
-pub(super) fn missing(path: &str, expected: &str) -> Fault {
+pub(super) fn missing_fault(path: &str, expected: &str) -> Fault {
     Fault::new(Kind::BadRequest, Operation::AcceptFrame)
         .with(Fact::Field, path.to_owned())
         .with(Fact::Constraint, format!("{path} is required"))
@@ -152,24 +152,24 @@ pub(super) fn missing(path: &str, expected: &str) -> Fault {
         .with(Fact::Received, "nothing")
 }
 
-pub(super) fn wrong_type(path: &str, expected: &str, received: &Value) -> Fault {
+pub(super) fn wrong_type_fault(path: &str, expected: &str, received: &Value) -> Fault {
     Fault::new(Kind::BadRequest, Operation::AcceptFrame)
         .with(Fact::Field, path.to_owned())
         .with(Fact::Constraint, format!("{path} is {expected}"))
         .with(Fact::Expected, expected.to_owned())
-        .with(Fact::Received, sort_of(received))
-        .with(Fact::ProvidedValue, provided(received))
+        .with(Fact::Received, json_type(received))
+        .with(Fact::ProvidedValue, shorten_value(received))
 }
 
 /// The fault of a value that has the right type but violates a rule.
-pub(super) fn violated(path: &str, rule: &str, value: &str) -> Fault {
+pub(super) fn constraint_fault(path: &str, rule: &str, value: &str) -> Fault {
     Fault::new(Kind::ConstraintViolated, Operation::AcceptFrame)
         .with(Fact::Field, path.to_owned())
         .with(Fact::Constraint, rule.to_owned())
         .with(Fact::ProvidedValue, Value::from(brief(value)))
 }
 
-fn sort_of(value: &Value) -> &'static str {
+fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
@@ -182,7 +182,7 @@ fn sort_of(value: &Value) -> &'static str {
 
 /// A received value, shortened for the answer.
 #[must_use]
-pub fn provided(value: &Value) -> Value {
+pub fn shorten_value(value: &Value) -> Value {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
         Value::String(text) => brief(text).into(),

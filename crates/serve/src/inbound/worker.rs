@@ -16,7 +16,7 @@ use super::{
 };
 
 /// Calls that a process holds at the same time unless it says otherwise.
-const CAPACITY: usize = 16;
+const DEFAULT_CAPACITY: usize = 16;
 /// Maximum characters of a worker's name, which is shown to people and models.
 const NAME_CHARS: usize = 64;
 /// Maximum bytes of the id of a process.
@@ -26,69 +26,73 @@ const SENTENCE_CHARS: usize = 2_000;
 /// Maximum characters of a foreign error, for the operator.
 const DETAIL_CHARS: usize = 16_000;
 /// Maximum lines of advice in an error.
-const ADVICE_LINES: usize = 6;
+const ADVICE_LINES_MAX: usize = 6;
 /// Maximum calls that a process lists as held.
-const HOLDING: usize = 1024;
+const HOLDING_MAX: usize = 1024;
 
 fn content<'a>(frame: &Fields<'a>) -> Result<Fields<'a>, Fault> {
-    frame.object("content")?.ok_or_else(|| fields::missing("content", "an object"))
+    frame.object("content")?.ok_or_else(|| fields::missing_fault("content", "an object"))
 }
 
-pub(super) fn offer(frame: &Fields<'_>) -> Result<Request, Fault> {
+pub(super) fn read_offer(frame: &Fields<'_>) -> Result<Request, Fault> {
     let content = content(frame)?;
     let worker = content.required_text("worker", "the name of the worker")?;
     let is_plain = |sign: char| sign.is_ascii_alphanumeric() || sign == '_' || sign == '-';
     if worker.is_empty() || worker.len() > NAME_CHARS || !worker.chars().all(is_plain) {
         let rule = "1 to 64 letters, digits, `_` and `-`";
-        return Err(fields::violated("content.worker", rule, worker));
+        return Err(fields::constraint_fault("content.worker", rule, worker));
     }
-    let capacity = content.whole("capacity")?;
-    let listed = content.get("tools").ok_or_else(|| fields::missing("content.tools", "a list"))?;
+    let capacity = content.integer("capacity")?;
+    let listed =
+        content.get("tools").ok_or_else(|| fields::missing_fault("content.tools", "a list"))?;
     let items = listed
         .as_array()
-        .ok_or_else(|| fields::wrong_type("content.tools", "a list of tools", listed))?;
-    let tools = items.iter().enumerate().map(|(index, item)| tool(index, item));
+        .ok_or_else(|| fields::wrong_type_fault("content.tools", "a list of tools", listed))?;
+    let tools = items.iter().enumerate().map(|(index, item)| read_tool(index, item));
     Ok(Request::OfferTools(Box::new(WorkerOffer {
         worker: worker.to_owned(),
-        worker_id: worker_id(&content)?,
-        capacity: capacity.map_or(CAPACITY, |it| usize::try_from(it).unwrap_or(usize::MAX)),
+        worker_id: read_worker_id(&content)?,
+        capacity: capacity.map_or(DEFAULT_CAPACITY, |it| usize::try_from(it).unwrap_or(usize::MAX)),
         tools: tools.collect::<Result<_, Fault>>()?,
-        holding: holding(content.get("holding"))?,
+        holding: read_holding(content.get("holding"))?,
     })))
 }
 
-fn worker_id(content: &Fields<'_>) -> Result<String, Fault> {
+fn read_worker_id(content: &Fields<'_>) -> Result<String, Fault> {
     let id = content.required_text("worker_id", "the id of the process")?;
     if id.is_empty() || id.len() > ID_BYTES || id.chars().any(char::is_control) {
         let rule = "1 to 128 bytes, no control characters";
-        return Err(fields::violated("content.worker_id", rule, id));
+        return Err(fields::constraint_fault("content.worker_id", rule, id));
     }
     Ok(id.to_owned())
 }
 
 /// One offered tool. Unknown fields are ignored, known fields must have the right type.
-fn tool(index: usize, item: &Value) -> Result<OfferedTool, Fault> {
+fn read_tool(index: usize, item: &Value) -> Result<OfferedTool, Fault> {
     let path = |name: &str| match name {
         "" => format!("content.tools[{index}]"),
         name => format!("content.tools[{index}].{name}"),
     };
-    let map = item.as_object().ok_or_else(|| fields::wrong_type(&path(""), "an object", item))?;
+    let map =
+        item.as_object().ok_or_else(|| fields::wrong_type_fault(&path(""), "an object", item))?;
     let get = |name: &str| map.get(name).filter(|value| !value.is_null());
     let text = |name: &str| match get(name) {
         Some(Value::String(text)) => Ok(text.clone()),
-        Some(other) => Err(fields::wrong_type(&path(name), "text", other)),
-        None => Err(fields::missing(&path(name), "text")),
+        Some(other) => Err(fields::wrong_type_fault(&path(name), "text", other)),
+        None => Err(fields::missing_fault(&path(name), "text")),
     };
     let flag = |name: &str| match get(name) {
         Some(Value::Bool(flag)) => Ok(*flag),
-        Some(other) => Err(fields::wrong_type(&path(name), "true or false", other)),
+        Some(other) => Err(fields::wrong_type_fault(&path(name), "true or false", other)),
         None => Ok(false),
     };
-    let whole = |name: &str| get(name).map(|it| fields::whole(&path(name), it)).transpose();
+    let whole = |name: &str| get(name).map(|it| fields::integer(&path(name), it)).transpose();
     let parameters = match get("parameters") {
         Some(schema @ Value::Object(_)) => schema.clone(),
-        Some(other) => return Err(fields::wrong_type(&path("parameters"), "a schema", other)),
-        None => return Err(fields::missing(&path("parameters"), "a schema")),
+        Some(other) => {
+            return Err(fields::wrong_type_fault(&path("parameters"), "a schema", other));
+        }
+        None => return Err(fields::missing_fault(&path("parameters"), "a schema")),
     };
     Ok(OfferedTool {
         name: text("name")?,
@@ -103,77 +107,77 @@ fn tool(index: usize, item: &Value) -> Result<OfferedTool, Fault> {
     })
 }
 
-fn holding(listed: Option<&Value>) -> Result<Vec<DeclaredCall>, Fault> {
+fn read_holding(listed: Option<&Value>) -> Result<Vec<DeclaredCall>, Fault> {
     let Some(listed) = listed else { return Ok(Vec::new()) };
     let expected = "a list of objects with `session_id`, `step_id` and `attempt`";
-    let wrong = || fields::wrong_type("content.holding", expected, listed);
-    let items = listed.as_array().filter(|items| items.len() <= HOLDING).ok_or_else(wrong)?;
+    let wrong = || fields::wrong_type_fault("content.holding", expected, listed);
+    let items = listed.as_array().filter(|items| items.len() <= HOLDING_MAX).ok_or_else(wrong)?;
     let one = |item: &Value| {
         let text = |name: &str| item.get(name).and_then(Value::as_str);
         Some(DeclaredCall {
             session: text("session_id")?.parse::<SessionId>().ok()?,
             call: CallId::from(text("step_id")?),
-            attempt: attempt_of(item.get("attempt")?)?,
+            attempt: parse_attempt(item.get("attempt")?)?,
         })
     };
     items.iter().map(|item| one(item).ok_or_else(wrong)).collect()
 }
 
-fn attempt_of(value: &Value) -> Option<u32> {
+fn parse_attempt(value: &Value) -> Option<u32> {
     value.as_u64().and_then(|attempt| u32::try_from(attempt).ok())
 }
 
-pub(super) fn claim(frame: &Fields<'_>) -> Result<ClaimRef, Fault> {
+pub(super) fn read_claim(frame: &Fields<'_>) -> Result<ClaimRef, Fault> {
     let content = content(frame)?;
     let step = match frame.text("step_id")? {
         Some(step) => step,
         None => content.required_text("step_id", "the `step_id` of the call")?,
     };
-    let attempt = content.whole("attempt")?.unwrap_or(1);
+    let attempt = content.integer("attempt")?.unwrap_or(1);
     let attempt = u32::try_from(attempt).unwrap_or(u32::MAX);
-    Ok(ClaimRef { call: CallId::from(step), attempt, worker_id: worker_id(&content)? })
+    Ok(ClaimRef { call: CallId::from(step), attempt, worker_id: read_worker_id(&content)? })
 }
 
-pub(super) fn output(frame: &Fields<'_>) -> Result<Request, Fault> {
-    let claim = claim(frame)?;
+pub(super) fn read_output(frame: &Fields<'_>) -> Result<Request, Fault> {
+    let claim = read_claim(frame)?;
     let delta = content(frame)?.required_text("delta", "text")?.to_owned();
     Ok(Request::ToolOutput { claim, delta })
 }
 
-pub(super) fn drain(frame: &Fields<'_>) -> Result<Request, Fault> {
-    Ok(Request::DrainWorker { worker_id: worker_id(&content(frame)?)? })
+pub(super) fn read_drain(frame: &Fields<'_>) -> Result<Request, Fault> {
+    Ok(Request::DrainWorker { worker_id: read_worker_id(&content(frame)?)? })
 }
 
-pub(super) fn result(frame: &Fields<'_>) -> Result<Request, Fault> {
-    let claim = claim(frame)?;
+pub(super) fn read_result(frame: &Fields<'_>) -> Result<Request, Fault> {
+    let claim = read_claim(frame)?;
     let map = frame.get("content").and_then(Value::as_object);
-    let map = map.ok_or_else(|| fields::missing("content", "an object"))?;
-    let fields = Fields::under(map, "content");
+    let map = map.ok_or_else(|| fields::missing_fault("content", "an object"))?;
+    let fields = Fields::nested(map, "content");
     let result = match (fields.text("reconciliation")?, map.get("result"), fields.get("error")) {
         (Some(found), result, None) => {
-            WorkerResult::Reconciliation(reconciliation(found, result.cloned())?)
+            WorkerResult::Reconciliation(read_reconciliation(found, result.cloned())?)
         }
         (None, Some(result), None) => {
             WorkerResult::Report(WorkerReport::Done { result: result.clone() })
         }
         (None, None, Some(Value::Object(error))) => {
-            WorkerResult::Report(WorkerReport::Failed(failure(error)?))
+            WorkerResult::Report(WorkerReport::Failed(read_failure(error)?))
         }
         (None, None, Some(other)) => {
-            return Err(fields::wrong_type("content.error", "an object", other));
+            return Err(fields::wrong_type_fault("content.error", "an object", other));
         }
         (None, None, None) => {
-            return Err(fields::missing("content.result", "a result or an error"));
+            return Err(fields::missing_fault("content.result", "a result or an error"));
         }
         _ => {
             let rule = "a result has either `result` or `error`";
-            return Err(fields::violated("content.result", rule, "both"));
+            return Err(fields::constraint_fault("content.result", rule, "both"));
         }
     };
     Ok(Request::ToolResult { claim, result: Box::new(result) })
 }
 
-fn reconciliation(found: &str, result: Option<Value>) -> Result<Reconciliation, Fault> {
+fn read_reconciliation(found: &str, result: Option<Value>) -> Result<Reconciliation, Fault> {
     const FOUND: [&str; 3] = ["happened", "did_not_happen", "cannot_tell"];
     match found {
         "happened" => Ok(Reconciliation::Happened(result.unwrap_or_default())),
@@ -181,30 +185,34 @@ fn reconciliation(found: &str, result: Option<Value>) -> Result<Reconciliation, 
         "cannot_tell" => Ok(Reconciliation::CannotTell),
         other => {
             let rule = format!("reconciliation is one of {}", FOUND.join(", "));
-            Err(fields::violated("content.reconciliation", &rule, other)
+            Err(fields::constraint_fault("content.reconciliation", &rule, other)
                 .with(Fact::Allowed, FOUND.map(str::to_owned).to_vec()))
         }
     }
 }
 
-fn failure(error: &Map<String, Value>) -> Result<WorkerError, Fault> {
+fn read_failure(error: &Map<String, Value>) -> Result<WorkerError, Fault> {
     let text = |name: &str, most: usize| match error.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(crate::texts::cut(text, most).into_owned())),
-        Some(other) => Err(fields::wrong_type(&format!("content.error.{name}"), "text", other)),
+        Some(other) => {
+            Err(fields::wrong_type_fault(&format!("content.error.{name}"), "text", other))
+        }
     };
     let advice = match error.get("advice") {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::String(line)) => vec![line.as_str()],
         Some(Value::Array(lines)) => lines.iter().filter_map(Value::as_str).collect(),
-        Some(other) => return Err(fields::wrong_type("content.error.advice", "texts", other)),
+        Some(other) => {
+            return Err(fields::wrong_type_fault("content.error.advice", "texts", other));
+        }
     };
-    let advice = advice.into_iter().take(ADVICE_LINES);
+    let advice = advice.into_iter().take(ADVICE_LINES_MAX);
     let progress = match text("progress", NAME_CHARS)? {
         None => None,
         Some(name) => Some(name.parse::<WorkerProgress>().map_err(|_| {
             let rule = "progress is one of not_begun, ended, unconfirmed, done";
-            fields::violated("content.error.progress", rule, &name)
+            fields::constraint_fault("content.error.progress", rule, &name)
         })?),
     };
     Ok(WorkerError {

@@ -26,8 +26,8 @@ use super::{
 use crate::{
     admission::AdmissionPermit,
     front_end::{
-        PagedReader, RunAction, RunNote, StreamCursor, Submission, Thread, json_body,
-        message_command, submit_run, violated,
+        PagedReader, RunAction, RunNote, StreamCursor, Submission, Thread, constraint_fault,
+        json_body, message_command, submit_run,
     },
     http_api::{Caller, fault_response},
     problem::Problem,
@@ -35,9 +35,9 @@ use crate::{
     ui_stream::own_message,
 };
 
-/// How long clients may keep what lists say, in milliseconds: it changes only with the program.
+/// How long clients may cache lists, in milliseconds. Lists change only with the version of the program.
 const LIST_TTL_MS: u64 = 3_600_000;
-/// Remarks for the model of the client.
+/// Instructions for the client's model.
 const INSTRUCTIONS: &str = "`ask` gives a task to a durable agent. If it returns the state `working`, call `status` \
     with the run until the state is another one. Repeat a call that failed on the way with the same `id`.";
 
@@ -73,7 +73,7 @@ pub(crate) async fn message(
         Err((id, error)) => return error.respond(&id),
     };
     let Some(id) = request.id.clone() else { return StatusCode::ACCEPTED.into_response() };
-    if let Some(token) = progress::wanted(&request, &headers) {
+    if let Some(token) = progress::read_progress_token(&request, &headers) {
         return progress::respond(server, caller, request, token);
     }
     match answer(&server, &caller, &request, None).await {
@@ -82,7 +82,7 @@ pub(crate) async fn message(
     }
 }
 
-/// Answers a request. `progress` gets what happens while the answer is waited for.
+/// Answers a request. `progress` reports the records of the run while the call waits for its answer.
 pub(super) async fn answer(
     server: &Arc<Server>,
     caller: &Caller,
@@ -90,23 +90,23 @@ pub(super) async fn answer(
     progress: Option<ProgressReporter>,
 ) -> Result<Value, RpcError> {
     match (request.method.as_str(), request.era) {
-        ("initialize", Era::Handshake) => Ok(initialized(request)),
+        ("initialize", Era::Handshake) => Ok(initialize_result(request)),
         ("ping", Era::Handshake) => Ok(json!({})),
-        ("server/discover", Era::Stateless) => Ok(discovered()),
+        ("server/discover", Era::Stateless) => Ok(discover_result()),
         ("tools/list", Era::Handshake) => Ok(json!({ "tools": tools::list() })),
         ("tools/list", Era::Stateless) => {
             Ok(json!({ "tools": tools::list(), "ttlMs": LIST_TTL_MS, "cacheScope": "public" }))
         }
-        ("tools/call", _) => call(server, caller, request, progress).await,
+        ("tools/call", _) => call_tool(server, caller, request, progress).await,
         ("tasks/get" | "tasks/update" | "tasks/cancel", Era::Stateless) => {
-            task(server, caller, request).await
+            handle_task_request(server, caller, request).await
         }
         _ => Err(request.unknown_method()),
     }
 }
 
 /// Agrees on a version of the handshake: the client's if it is known, else the newest.
-fn initialized(request: &RpcRequest) -> Value {
+fn initialize_result(request: &RpcRequest) -> Value {
     let wanted = request.params.get("protocolVersion").and_then(Value::as_str);
     let with_handshake = &VERSIONS[1..];
     let version = wanted.filter(|wanted| with_handshake.contains(wanted));
@@ -118,7 +118,7 @@ fn initialized(request: &RpcRequest) -> Value {
     })
 }
 
-fn discovered() -> Value {
+fn discover_result() -> Value {
     json!({
         "supportedVersions": VERSIONS,
         "capabilities": { "tools": {}, "extensions": { TASKS: {} } },
@@ -128,7 +128,7 @@ fn discovered() -> Value {
     })
 }
 
-async fn call(
+async fn call_tool(
     server: &Arc<Server>,
     caller: &Caller,
     request: &RpcRequest,
@@ -156,11 +156,11 @@ async fn call(
             }
         }
     };
-    Ok(ended.await.unwrap_or_else(|fault| failed(server, caller, fault)))
+    Ok(ended.await.unwrap_or_else(|fault| fault_result(server, caller, fault)))
 }
 
 /// A fault as the result of a tool, in the caller's language.
-fn failed(server: &Server, caller: &Caller, fault: Fault) -> Value {
+fn fault_result(server: &Server, caller: &Caller, fault: Fault) -> Value {
     let fault = server.scrub_for_client(fault, caller.trace);
     let rendered = render::render_for_peer(&fault, caller.lang);
     let data = json!({
@@ -190,12 +190,12 @@ async fn ask(
         None => Thread::open(server, caller, &permit, &format!("mcp:{id}"), None).await?,
     };
     let message = RunAction::Message(vec![Block::Text(arguments.message.clone())]);
-    let actions = thread.complete(&id, vec![message])?;
+    let actions = thread.complete_actions(&id, vec![message])?;
     let note = RunNote { run: id.clone(), message: Some(id.clone()) };
     let seq = submit_run(server, caller, &thread, Submission { note, actions }).await?;
     let run = format!("{}.{}.{seq}", thread.session, thread.epoch);
     if request.era == Era::Stateless && request.has_tasks() {
-        return Ok(tasks::created(&run, server.now()));
+        return Ok(tasks::created_task(&run, server.now()));
     }
     // The head of the thread is from before the submission.
     let thread = Thread::load(server, caller, &permit, thread.session).await?;
@@ -223,7 +223,7 @@ impl RunHandle {
                 .with(Fact::Constraint, "a run that `ask` returned to you")
         };
         let cursor = StreamCursor::parse(id)
-            .ok_or_else(|| violated("run", "a run that `ask` returned", id))?;
+            .ok_or_else(|| constraint_fault("run", "a run that `ask` returned", id))?;
         let thread = Thread::load(server, caller, &permit, cursor.session).await?;
         let cursor = StreamCursor::of(&thread, "run", id)?;
         let reader = PagedReader { server, permit: &permit };
@@ -272,7 +272,7 @@ impl RunHandle {
     }
 }
 
-async fn task(
+async fn handle_task_request(
     server: &Arc<Server>,
     caller: &Caller,
     request: &RpcRequest,
@@ -287,11 +287,11 @@ async fn task(
     let found = RunHandle::find(server, caller, id).await.map_err(unknown)?;
     let ended = match request.method.as_str() {
         "tasks/cancel" => found.cancel(server, caller).await.map(|()| json!({})),
-        "tasks/update" => update(server, caller, request, found).await,
+        "tasks/update" => answer_task_questions(server, caller, request, found).await,
         _ => found.outcome(server, caller, FollowOptions::default()).await.map(
             |(outcome, thread)| {
                 let lang = caller.accepted_lang.unwrap_or(thread.meta.language);
-                tasks::state(server, &outcome, id, &thread, lang)
+                tasks::task_state(server, &outcome, id, &thread, lang)
             },
         ),
     };
@@ -299,7 +299,7 @@ async fn task(
 }
 
 /// Answers the questions of a task.
-async fn update(
+async fn answer_task_questions(
     server: &Arc<Server>,
     caller: &Caller,
     request: &RpcRequest,
@@ -307,9 +307,9 @@ async fn update(
 ) -> Result<Value, Fault> {
     let run = crate::front_end::run_of(&found.own).to_owned();
     let responses = request.params.get("inputResponses").and_then(Value::as_object);
-    let responses = responses.ok_or_else(|| violated("inputResponses", "an object", ""))?;
+    let responses = responses.ok_or_else(|| constraint_fault("inputResponses", "an object", ""))?;
     let (outcome, thread) = found.outcome(server, caller, FollowOptions::default()).await?;
-    let actions = tasks::answers(&outcome, responses);
+    let actions = tasks::read_answers(&outcome, responses);
     if outcome.state() == RunState::InputRequired && !actions.is_empty() {
         let note = RunNote { run, message: None };
         submit_answers(server, caller, &thread, note, actions).await?;

@@ -1,4 +1,4 @@
-//! What became of a run: a fold of the records after its position, and the wait for its end.
+//! The outcome of a run: a fold of the records after its position, and the wait for its end.
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,7 +36,7 @@ pub(super) enum RunState {
     Cancelled,
 }
 
-/// A run as its records tell it.
+/// The state of a run, folded from its records.
 #[derive(Debug)]
 pub(super) struct RunOutcome {
     own: CommandId,
@@ -221,7 +221,7 @@ pub(super) async fn follow(
                         progress.report(&record);
                     }
                 }
-                connection.0.sent(&frames);
+                connection.0.mark_sent(&frames);
             }
             () = &mut deadline, if !is_late => is_late = true,
         }

@@ -22,9 +22,9 @@ use super::{
 use crate::{http_api::Caller, server::Server};
 
 /// The most notifications that wait for a slow client.
-const QUEUE: usize = 32;
+const QUEUE_NOTIFICATIONS: usize = 32;
 /// The shortest time between two notifications about text and output. Steps and calls are always reported.
-const PAUSE: Duration = Duration::from_millis(500);
+const NOTIFICATION_PAUSE: Duration = Duration::from_millis(500);
 /// The longest progress token that is a text, in bytes: each notification repeats it.
 const TOKEN_MAX: usize = 1024;
 /// The longest message of a notification, in characters.
@@ -46,7 +46,7 @@ impl ProgressReporter {
         else {
             return;
         };
-        let is_soon = self.sent_at.is_some_and(|at| record.at.since(at) < PAUSE);
+        let is_soon = self.sent_at.is_some_and(|at| record.at.since(at) < NOTIFICATION_PAUSE);
         if is_soon && !is_step {
             return;
         }
@@ -56,13 +56,13 @@ impl ProgressReporter {
         }
         let method = "notifications/progress";
         let body = json!({ "jsonrpc": "2.0", "method": method, "params": params });
-        if self.sender.try_send(event(&body)).is_ok() {
+        if self.sender.try_send(encode_event(&body)).is_ok() {
             (self.sent, self.sent_at) = (self.sent + 1, Some(record.at));
         }
     }
 }
 
-/// What a notification says, and whether it is about a step or a call.
+/// The text of a notification, and whether it is about a step or a call.
 fn describe<'a>(activity: &Activity<'a>) -> Option<(Option<&'a str>, bool)> {
     match *activity {
         Activity::CallStarted { tool, .. } => Some((Some(tool), true)),
@@ -79,7 +79,7 @@ fn describe<'a>(activity: &Activity<'a>) -> Option<(Option<&'a str>, bool)> {
 }
 
 /// The progress token of a call of `ask` whose client reads event streams and does not follow a task.
-pub(super) fn wanted(request: &RpcRequest, headers: &HeaderMap) -> Option<Value> {
+pub(super) fn read_progress_token(request: &RpcRequest, headers: &HeaderMap) -> Option<Value> {
     let token = request.params.get("_meta")?.get("progressToken")?;
     let is_ask = request.method == "tools/call"
         && request.params.get("name").is_some_and(|name| name == "ask")
@@ -99,13 +99,13 @@ pub(super) fn respond(
     request: RpcRequest,
     token: Value,
 ) -> Response {
-    let (sender, receiver) = mpsc::channel(QUEUE);
+    let (sender, receiver) = mpsc::channel(QUEUE_NOTIFICATIONS);
     let reporter = ProgressReporter { token, sender, sent: 0, sent_at: None };
     let stream_server = Arc::clone(&server);
     let answer = async move {
         let answer = handler::answer(&server, &caller, &request, Some(reporter)).await;
         let id = request.id.clone().unwrap_or_default();
-        event(&answer.map_or_else(|error| error.body(&id), |result| request.body(result)))
+        encode_event(&answer.map_or_else(|error| error.body(&id), |result| request.body(result)))
     };
     let stream = ProgressStream { server: stream_server, receiver, answer: Some(answer.boxed()) };
     let body = Body::from_stream(stream::unfold(stream, ProgressStream::next));
@@ -145,6 +145,6 @@ impl ProgressStream {
 }
 
 /// A message as an event. JSON has no line breaks outside of texts, where they are escaped.
-fn event(message: &Value) -> Bytes {
+fn encode_event(message: &Value) -> Bytes {
     format!("event: message\ndata: {message}\n\n").into()
 }

@@ -17,14 +17,14 @@ use crate::{
 const POLL_MS: u64 = 1_000;
 
 /// A task that has begun.
-pub(super) fn created(run: &str, now: Timestamp) -> Value {
-    let mut task = task(run, RunState::Working, (now, now));
+pub(super) fn created_task(run: &str, now: Timestamp) -> Value {
+    let mut task = task_json(run, RunState::Working, (now, now));
     task["resultType"] = "task".into();
     task
 }
 
 /// The state of a task.
-pub(super) fn state(
+pub(super) fn task_state(
     server: &Server,
     outcome: &RunOutcome,
     run: &str,
@@ -35,7 +35,7 @@ pub(super) fn state(
     let state = outcome.state();
     // A turn that failed is a result of the tool: the call itself was well.
     let shown = if state == RunState::Failed { RunState::Completed } else { state };
-    let mut task = task(run, shown, times);
+    let mut task = task_json(run, shown, times);
     match state {
         RunState::Completed | RunState::Failed => {
             task["result"] = outcome.to_result(server, run, thread, lang);
@@ -43,8 +43,8 @@ pub(super) fn state(
         RunState::InputRequired => {
             let requests = outcome.questions().iter().map(|open| {
                 let request = match open.elicitation() {
-                    Some(asked) => passed_on(&asked),
-                    None => elicitation(&open.tool, &open.reason, &open.arguments),
+                    Some(asked) => forward_elicitation(&asked),
+                    None => confirmation_form(&open.tool, &open.reason, &open.arguments),
                 };
                 (open.question.0.to_string(), request)
             });
@@ -55,7 +55,7 @@ pub(super) fn state(
     task
 }
 
-fn task(run: &str, state: RunState, (began, changed): (Timestamp, Timestamp)) -> Value {
+fn task_json(run: &str, state: RunState, (began, changed): (Timestamp, Timestamp)) -> Value {
     json!({
         "taskId": run, "status": <&str>::from(state), "createdAt": began.to_string(),
         "lastUpdatedAt": changed.to_string(), "ttlMs": null, "pollIntervalMs": POLL_MS,
@@ -63,7 +63,7 @@ fn task(run: &str, state: RunState, (began, changed): (Timestamp, Timestamp)) ->
 }
 
 /// A question about a call, as a form.
-fn elicitation(tool: &str, reason: &str, arguments: &Value) -> Value {
+fn confirmation_form(tool: &str, reason: &str, arguments: &Value) -> Value {
     let message = format!("{tool} {arguments}: {reason}");
     let schema = json!({
         "type": "object",
@@ -75,7 +75,7 @@ fn elicitation(tool: &str, reason: &str, arguments: &Value) -> Value {
 }
 
 /// A question of a tool server, passed on with its own form or address.
-fn passed_on(asked: &Elicitation) -> Value {
+fn forward_elicitation(asked: &Elicitation) -> Value {
     let message = format!("{}: {}", asked.server, asked.message);
     let params = match &asked.url {
         Some(url) => {
@@ -87,7 +87,7 @@ fn passed_on(asked: &Elicitation) -> Value {
 }
 
 /// The answers of a client to the questions of a task. Answers to other questions are left out.
-pub(super) fn answers(outcome: &RunOutcome, responses: &Map<String, Value>) -> Vec<RunAction> {
+pub(super) fn read_answers(outcome: &RunOutcome, responses: &Map<String, Value>) -> Vec<RunAction> {
     let open = outcome.questions().iter();
     let answered = open.filter_map(|open| {
         let response = responses.get(&*open.question.0)?;

@@ -6,10 +6,10 @@ use budao_core::Fault;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::front_end::{check_id, violated};
+use crate::front_end::{check_id, constraint_fault};
 
 /// How long `ask` waits for the answer unless told; below the usual limit of proxies and clients.
-const WAIT: Duration = Duration::from_secs(50);
+const DEFAULT_WAIT: Duration = Duration::from_secs(50);
 /// The longest wait that a client can ask for.
 const WAIT_MAX: Duration = Duration::from_secs(600);
 
@@ -17,7 +17,7 @@ const WAIT_MAX: Duration = Duration::from_secs(600);
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AskArguments {
-    /// What the agent is asked.
+    /// The task or question for the agent.
     pub(super) message: String,
     /// The session to continue; a new one if absent.
     #[serde(default)]
@@ -32,7 +32,7 @@ pub(super) struct AskArguments {
 impl AskArguments {
     /// How long the call waits for the answer.
     pub(super) fn wait(&self) -> Duration {
-        self.wait_seconds.map_or(WAIT, Duration::from_secs).min(WAIT_MAX)
+        self.wait_seconds.map_or(DEFAULT_WAIT, Duration::from_secs).min(WAIT_MAX)
     }
 }
 
@@ -57,7 +57,7 @@ impl ToolCall {
         let empty = Value::Object(Map::new());
         let arguments = arguments.unwrap_or(&empty);
         let wrong = |error: serde_json::Error| {
-            violated(
+            constraint_fault(
                 "arguments",
                 "the arguments that the schema of the tool names",
                 &error.to_string(),
@@ -67,7 +67,7 @@ impl ToolCall {
         Some(match name {
             "ask" => AskArguments::deserialize(arguments).map_err(wrong).and_then(|ask| {
                 if ask.message.trim().is_empty() {
-                    return Err(violated("message", "not empty", ""));
+                    return Err(constraint_fault("message", "not empty", ""));
                 }
                 for (field, id) in [("id", &ask.id), ("session", &ask.session)] {
                     id.as_ref().map_or(Ok(()), |id| check_id(field, id))?;

@@ -31,7 +31,7 @@ impl RpcError {
         Self { status, code, message: message.into(), data: None }
     }
 
-    /// −32600: what was sent is not a request.
+    /// −32600: the message is not a request.
     pub(super) fn invalid_request(message: &str) -> Self {
         Self::new(StatusCode::BAD_REQUEST, -32_600, message)
     }
@@ -120,7 +120,7 @@ impl RpcRequest {
                 return Err(refuse(error));
             }
         };
-        let era = era(&method, &params, headers, id.is_some()).map_err(refuse)?;
+        let era = read_era(&method, &params, headers, id.is_some()).map_err(refuse)?;
         Ok(Some(Self { id, method, params, era }))
     }
 
@@ -165,7 +165,7 @@ impl RpcRequest {
         Json(self.body(result)).into_response()
     }
 
-    /// The message that carries a result. Results of 2026-07-28 say what they are and who sent them.
+    /// The message that carries a result. In the stateless era, a result also has its type and the server's name.
     pub(super) fn body(&self, mut result: Value) -> Value {
         if self.era == Era::Stateless {
             if result.get("resultType").is_none() {
@@ -183,7 +183,7 @@ pub(super) fn server_info() -> Value {
 }
 
 /// Decides the era of a message by its version, and checks the headers that the era demands.
-fn era(
+fn read_era(
     method: &str,
     params: &Map<String, Value>,
     headers: &HeaderMap,
@@ -221,7 +221,7 @@ fn era(
     Ok(Era::Stateless)
 }
 
-/// `Mcp-Name` repeats the name of what a request is about.
+/// Checks that the header `Mcp-Name` repeats the name of the tool or task in the request.
 fn check_name(
     method: &str,
     params: &Map<String, Value>,
@@ -246,7 +246,7 @@ fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok().map(str::trim)
 }
 
-/// A header's value; `=?base64?…?=` carries what a header cannot.
+/// Decodes a header's value; `=?base64?…?=` carries text that a header cannot.
 fn decode_header(value: &str) -> Option<String> {
     match value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) {
         Some(encoded) => String::from_utf8(STANDARD.decode(encoded).ok()?).ok(),

@@ -1,4 +1,4 @@
-//! What this process knows of the other servers of its journal: which are alive, which are gone.
+//! The other servers of the journal as this process last read them: alive, draining or gone.
 //!
 //! A server is judged only while the journal answers this process: after an outage of the database every server is
 //! silent, and none of them is gone.
@@ -14,7 +14,7 @@ use budao_journal::{NODE_GONE, NodeInfo};
 /// A longer pause between two reads means that the journal did not answer, or that this process was frozen.
 const READ_PAUSE_MAX: Duration = Duration::from_secs(4);
 
-/// Knows which holders were processes of this machine and have ended; `false` when in doubt.
+/// Tells whether a holder was a process of this machine that has ended; `false` when in doubt.
 pub type LocalLiveness = fn(&str) -> bool;
 
 /// The nodes of a journal as last read, and the processes of this machine.
@@ -46,7 +46,7 @@ impl NodeCensus {
         &self.holder
     }
 
-    /// Replaces what is known of the nodes.
+    /// Replaces the list of nodes with the one that was just read.
     pub fn update(&self, nodes: Vec<NodeInfo>, now: Timestamp) {
         let mut state = self.state();
         let is_continuous =
@@ -66,13 +66,13 @@ impl NodeCensus {
 
     /// The holders of nodes that are gone.
     #[must_use]
-    pub fn dead(&self) -> Vec<String> {
+    pub fn dead_holders(&self) -> Vec<String> {
         let state = self.state();
         let dead = state.nodes.iter().filter(|node| self.is_gone(&state, node));
         dead.map(|node| node.holder.clone()).collect()
     }
 
-    /// The place of this process among the living nodes that could take a session, 0 for the first. Every node computes
+    /// The rank of this process among the living nodes that could take a session, 0 for the first. Every node computes
     /// the same order.
     #[must_use]
     pub fn rank(&self, session: SessionId) -> usize {
@@ -168,7 +168,7 @@ mod tests {
     fn a_silent_node_is_gone_and_one_that_beats_is_alive() {
         let census = census();
         read_for_long(&census, &[node("a", 0), node("b", 9), node("c", 1)]);
-        assert_eq!(census.dead(), ["b"]);
+        assert_eq!(census.dead_holders(), ["b"]);
         assert!(census.is_dead("b") && !census.is_dead("c"));
         assert!(census.is_alive("c") && !census.is_alive("b") && !census.is_alive("unknown"));
     }
@@ -193,7 +193,7 @@ mod tests {
         let census = census();
         read_for_long(&census, &[node("a", 60)]);
         assert!(!census.is_dead("a"));
-        assert_eq!(census.dead(), [""; 0]);
+        assert_eq!(census.dead_holders(), [""; 0]);
     }
 
     #[test]

@@ -5,8 +5,8 @@ use budao_core::Fault;
 use super::Node;
 
 impl Node {
-    /// Takes a job, or keeps it. `false` while another node that has not left and is not gone has it. Two nodes may hold
-    /// a job for a moment, so every job must be safe to run twice.
+    /// Takes or keeps the lease of a job. Returns `false` while another listed node that is not gone holds it. Two nodes
+    /// may hold a job for a moment, so every job must be safe to run twice.
     ///
     /// # Errors
     /// When the journal fails.

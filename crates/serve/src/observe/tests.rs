@@ -135,7 +135,7 @@ impl JournalFixture {
 async fn drain(outbox: &Outbox) -> Vec<Value> {
     let mut all = Vec::new();
     while let Some(Ok(frames)) = outbox.next().now_or_never() {
-        outbox.sent(&frames);
+        outbox.mark_sent(&frames);
         all.extend(frames.iter().map(|frame| serde_json::from_str(&frame.text).unwrap()));
     }
     all
@@ -198,7 +198,7 @@ async fn a_snapshot_is_sent_in_the_language_of_the_client() {
 async fn where_there_is_no_snapshot_at_all_it_is_the_same() {
     let fixture = JournalFixture::new().await;
     let session = fixture.lease.session;
-    assert!(matches!(latest(&*fixture.server.journal, session).await, Ok(None)));
+    assert!(matches!(latest_snapshot(&*fixture.server.journal, session).await, Ok(None)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -348,7 +348,7 @@ async fn who_comes_back_again_and_again_waits_for_a_turn_at_the_history_like_oth
     let (fixture, _other) = remembering().await;
     let outbox = fixture.outbox(ROOMY);
     let client = fixture.client(&outbox);
-    while client.permit.replay(FOLD) == ReplayUsage::Light {}
+    while client.permit.charge_replay(FOLD_COST_RECORDS) == ReplayUsage::Light {}
     let meta = SessionMeta::default();
     let left = observe(&client, &meta, &fixture.request(25, ObserveMode::Resume)).await;
     assert!(matches!(left, Err(ObserveError::Expired)), "{left:?}");

@@ -5,7 +5,7 @@ use futures::FutureExt as _;
 use super::*;
 
 fn frame(bytes: usize) -> EncodedFrame {
-    EncodedFrame { text: "x".repeat(bytes - OVERHEAD).into(), at: None }
+    EncodedFrame { text: "x".repeat(bytes - FRAME_OVERHEAD_BYTES).into(), at: None }
 }
 
 #[tokio::test]
@@ -36,7 +36,7 @@ async fn what_the_writer_holds_counts_until_it_is_sent() {
     outbox.deliver(frame(600)).unwrap();
     let taken = outbox.next().await.unwrap();
     assert_eq!(budget.used(), 600);
-    let (waiting, ()) = tokio::join!(outbox.send(frame(400)), async { outbox.sent(&taken) });
+    let (waiting, ()) = tokio::join!(outbox.send(frame(400)), async { outbox.mark_sent(&taken) });
     waiting.unwrap();
     assert_eq!((budget.used(), outbox.bytes()), (400, 400));
     drop((taken, outbox));
@@ -57,7 +57,7 @@ async fn many_histories_that_nobody_reads_leave_half_of_all_room_to_live_frames(
     assert!(budget.used() <= 50_000 + 6_000 + 30_000, "{} bytes wait", budget.used());
     assert_eq!(unread[29].bytes(), 1_000);
     let taken = unread[29].next().await.unwrap();
-    unread[29].sent(&taken);
+    unread[29].mark_sent(&taken);
     unread[29].send(frame(1_000)).now_or_never().expect("who reads gets on").unwrap();
 }
 
@@ -67,18 +67,18 @@ fn what_waits_for_all_is_held_against_what_may() {
     let outbox = || Outbox::new(1_000, Arc::clone(&budget), Timestamp::default());
     let (one, two) = (outbox(), outbox());
     one.deliver(frame(500)).unwrap();
-    assert!(!budget.is_tight());
+    assert!(!budget.is_half_used());
     two.deliver(frame(100)).unwrap();
-    assert!(budget.is_tight() && !budget.is_exceeded());
+    assert!(budget.is_half_used() && !budget.is_exceeded());
     two.deliver(frame(400)).unwrap();
     assert!(!budget.is_exceeded(), "all of it may be used");
     one.deliver(frame(100)).unwrap();
     assert!(budget.is_exceeded());
-    assert_eq!(budget.detached(), 0);
+    assert_eq!(budget.slow_observers(), 0);
     one.close_as_too_slow();
-    assert_eq!((budget.detached(), budget.used()), (1, 500));
+    assert_eq!((budget.slow_observers(), budget.used()), (1, 500));
     two.close_as_too_slow();
-    assert_eq!((budget.detached(), budget.used()), (2, 0));
+    assert_eq!((budget.slow_observers(), budget.used()), (2, 0));
 }
 
 #[tokio::test]
@@ -96,11 +96,11 @@ async fn as_much_goes_to_the_transport_at_once_as_may_and_no_more() {
 async fn nothing_of_a_history_is_read_before_there_is_room_for_it() {
     let outbox = Outbox::new(1_000, Budget::new(10_000), Timestamp::default());
     outbox.deliver(frame(500)).unwrap();
-    outbox.room().now_or_never().expect("half may be used").unwrap();
+    outbox.wait_for_room().now_or_never().expect("half may be used").unwrap();
     outbox.deliver(frame(100)).unwrap();
-    assert!(outbox.room().now_or_never().is_none());
+    assert!(outbox.wait_for_room().now_or_never().is_none());
     let taken = outbox.next().await.unwrap();
-    let (room, ()) = tokio::join!(outbox.room(), async { outbox.sent(&taken) });
+    let (room, ()) = tokio::join!(outbox.wait_for_room(), async { outbox.mark_sent(&taken) });
     room.unwrap();
 }
 

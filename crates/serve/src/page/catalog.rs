@@ -58,7 +58,7 @@ pub(super) fn titles(lang: Lang) -> String {
 pub(super) fn categories(lang: Lang) -> String {
     let text = |category: &Category| {
         let name: &str = category.into();
-        (name, word("category", name, lang))
+        (name, column_text("category", name, lang))
     };
     let texts: BTreeMap<&str, String> = Category::VARIANTS.iter().map(text).collect();
     serde_json::to_string(&texts).expect("texts always serialise")
@@ -66,7 +66,8 @@ pub(super) fn categories(lang: Lang) -> String {
 
 /// Who acts on a fault of each kind, as JSON by name.
 pub(super) fn remedies(lang: Lang) -> String {
-    let remedy = |kind: &Kind| (kind.row().name, word("remedy", kind.row().remedy.into(), lang));
+    let remedy =
+        |kind: &Kind| (kind.row().name, column_text("remedy", kind.row().remedy.into(), lang));
     let remedies: BTreeMap<&str, String> = Kind::VARIANTS.iter().map(remedy).collect();
     serde_json::to_string(&remedies).expect("texts always serialise")
 }
@@ -76,7 +77,7 @@ fn line(id: &str, lang: Lang) -> String {
 }
 
 /// The catalog's text for a value of a column.
-fn word(column: &str, value: &'static str, lang: Lang) -> String {
+fn column_text(column: &str, value: &'static str, lang: Lang) -> String {
     line(&format!("word-{column}-{}", value.replace('_', "-")), lang)
 }
 
@@ -107,12 +108,12 @@ impl KindExplanation {
             about: translate("about"),
             check: translate("check"),
             columns: vec![
-                (label("remedy"), word("remedy", row.remedy.into(), lang)),
-                (label("next"), word("next", row.next.into(), lang)),
-                (label("category"), word("category", row.category.into(), lang)),
-                (label("error-type"), word("error-type", row.error_type.into(), lang)),
-                (label("severity"), word("severity", row.severity.into(), lang)),
-                (label("strategy"), word("strategy", row.strategy.into(), lang)),
+                (label("remedy"), column_text("remedy", row.remedy.into(), lang)),
+                (label("next"), column_text("next", row.next.into(), lang)),
+                (label("category"), column_text("category", row.category.into(), lang)),
+                (label("error-type"), column_text("error-type", row.error_type.into(), lang)),
+                (label("severity"), column_text("severity", row.severity.into(), lang)),
+                (label("strategy"), column_text("strategy", row.strategy.into(), lang)),
                 (label("retryable"), yes_or_no(row.retryable)),
                 (label("auto-retry"), yes_or_no(row.auto_retry)),
                 (label("recoverable"), yes_or_no(row.recoverable)),
@@ -120,7 +121,7 @@ impl KindExplanation {
             numbers: vec![
                 (label("numbers"), numbers),
                 (label("event"), format!("{event} ({})", row.type_name)),
-                (label("editor"), word("editor", row.editor.into(), lang)),
+                (label("editor"), column_text("editor", row.editor.into(), lang)),
                 (label("facts"), facts.join(", ")),
             ],
             model: translate("model"),

@@ -85,8 +85,8 @@ impl Shell {
         headers: &HeaderMap,
         name: &'static str,
     ) -> Self {
-        let lang = choice(headers, "lang").and_then(Lang::from_tag).unwrap_or(*requested);
-        let theme = match choice(headers, "theme") {
+        let lang = read_cookie(headers, "lang").and_then(Lang::from_tag).unwrap_or(*requested);
+        let theme = match read_cookie(headers, "theme") {
             Some("light") => "light",
             Some("dark") => "dark",
             _ => "auto",
@@ -127,7 +127,7 @@ impl Shell {
 }
 
 /// A preference of the reader, from a cookie set by scripts.
-fn choice<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+fn read_cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     cookies
         .flat_map(|value| value.split(';'))
@@ -144,8 +144,8 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.append(header::COOKIE, "other=1; lang=zh".parse().unwrap());
         headers.append(header::COOKIE, "theme=dark".parse().unwrap());
-        assert_eq!(choice(&headers, "lang"), Some("zh"));
-        assert_eq!(choice(&headers, "theme"), Some("dark"));
-        assert_eq!(choice(&headers, "them"), None);
+        assert_eq!(read_cookie(&headers, "lang"), Some("zh"));
+        assert_eq!(read_cookie(&headers, "theme"), Some("dark"));
+        assert_eq!(read_cookie(&headers, "them"), None);
     }
 }

@@ -13,7 +13,7 @@ use budao_core::{
 };
 use serde_json::{Value, json};
 
-use super::{Projector, pipeline::task_json, session::tokens};
+use super::{Projector, pipeline::task_json, session::usage_json};
 use crate::{
     frame::{Frame, metadata_of},
     texts::{brief, plan_args, translate_with},
@@ -23,7 +23,7 @@ use crate::{
 const PLAN: &str = "plan";
 
 /// The word for a settlement, as `user.settle_doubt` has it.
-fn outcome_word(settlement: &Settlement) -> &'static str {
+fn settlement_name(settlement: &Settlement) -> &'static str {
     match settlement {
         Settlement::Happened { .. } => "happened",
         Settlement::DidNotHappen => "did_not_happen",
@@ -32,12 +32,16 @@ fn outcome_word(settlement: &Settlement) -> &'static str {
 }
 
 impl Projector {
-    pub(super) fn of_call(&self, record: &Record, activity: Activity<'_>) -> Option<Frame> {
+    pub(super) fn render_call_activity(
+        &self,
+        record: &Record,
+        activity: Activity<'_>,
+    ) -> Option<Frame> {
         let frame = match activity {
             Activity::QuestionAsked(asked) => QuestionFrame::from(asked)
                 .render(self.begin(record, "agent.user_confirm"), record.at, self.language())
                 .with("call_id", asked.call.to_string())
-                .with("remember", scope_of(&asked))
+                .with("remember", permission_scope(&asked))
                 .with("reason", text::reason(asked.reason, self.language())),
             Activity::QuestionClosed { question, call, answer: Some(answer) } => {
                 let confirmed = answer.decision == Decision::Allow;
@@ -58,24 +62,24 @@ impl Projector {
                 .with("reason", "question_expired")
                 .with("question_id", question.to_string())
                 .with("call_id", call.to_string()),
-            Activity::CallStarted { call, tool, arguments, repairs, attempt } => {
-                self.call_started(record, call, tool, arguments, repairs).with("attempt", attempt)
-            }
+            Activity::CallStarted { call, tool, arguments, repairs, attempt } => self
+                .render_call_start(record, call, tool, arguments, repairs)
+                .with("attempt", attempt),
             Activity::ReconcileStarted { call, tool, attempt } => self
-                .about_tool(self.notice(record, "call_reconciling"), "call-reconciling", tool)
+                .with_tool_text(self.notice(record, "call_reconciling"), "call-reconciling", tool)
                 .with_step_id(call.0.clone())
                 .with("call_id", call.to_string())
                 .with("attempt", attempt),
             Activity::ReconcileEnded { call, tool, verdict } => self
-                .about_tool(self.notice(record, "call_reconciled"), "call-reconciled", tool)
+                .with_tool_text(self.notice(record, "call_reconciled"), "call-reconciled", tool)
                 .with_step_id(call.0.clone())
                 .with("call_id", call.to_string())
                 .with("verdict", json!(verdict)),
             Activity::DoubtSettled { call, tool, settlement, by, note } => self
-                .about_tool(self.notice(record, "doubt_settled"), "doubt-settled", tool)
+                .with_tool_text(self.notice(record, "doubt_settled"), "doubt-settled", tool)
                 .with_step_id(call.0.clone())
                 .with("call_id", call.to_string())
-                .with("outcome", outcome_word(settlement))
+                .with("outcome", settlement_name(settlement))
                 .with("by", by)
                 .with("note", note.map_or(Value::Null, Value::from)),
             Activity::CallOutput { call, text } => self
@@ -85,21 +89,21 @@ impl Projector {
                 .show(crate::texts::cut(text, crate::texts::PARTIAL_CHARS))
                 .with("call_id", call.to_string()),
             Activity::CallAnnotated { call, tool, topic, data } => self
-                .about_tool(self.notice(record, "call_noted"), "call-noted", tool)
+                .with_tool_text(self.notice(record, "call_noted"), "call-noted", tool)
                 .with_step_id(call.0.clone())
                 .with("call_id", call.to_string())
                 .with("topic", topic)
                 .with("data", data.clone()),
-            Activity::CallEnded { call, tool, outcome, duration_ms } => {
-                self.call_ended(record, call, tool, outcome).with("execution_time_ms", duration_ms)
-            }
+            Activity::CallEnded { call, tool, outcome, duration_ms } => self
+                .render_call_end(record, call, tool, outcome)
+                .with("execution_time_ms", duration_ms),
             Activity::Child { child, call, stage, task, usage: None } => {
                 let frame = self.with_text(self.notice(record, "child_opened"), "child-opened");
-                child_of(frame, child, call, stage, task)
+                with_child(frame, child, call, stage, task)
             }
             Activity::Child { child, call, stage, task, usage: Some(usage) } => {
                 let frame = self.with_text(self.notice(record, "child_ended"), "child-ended");
-                child_of(frame, child, call, stage, task).with("metrics", tokens(usage))
+                with_child(frame, child, call, stage, task).with("metrics", usage_json(usage))
             }
             Activity::TodosChanged { todos } => self
                 .with_text(self.notice(record, "todos_changed"), "todos-changed")
@@ -110,7 +114,7 @@ impl Projector {
     }
 
     /// Sets a catalog text that names a tool.
-    fn about_tool(&self, frame: Frame, id: &str, tool: &str) -> Frame {
+    fn with_tool_text(&self, frame: Frame, id: &str, tool: &str) -> Frame {
         let args = [("tool", brief(tool).into())];
         frame.text(translate_with(id, &args, Lang::En)).show(translate_with(
             id,
@@ -119,7 +123,7 @@ impl Projector {
         ))
     }
 
-    fn call_started(
+    fn render_call_start(
         &self,
         record: &Record,
         call: &CallId,
@@ -129,7 +133,7 @@ impl Projector {
     ) -> Frame {
         let step = self.session.turn.as_ref().map_or(Value::Null, |turn| turn.step.into());
         let repairs = if repairs.is_empty() { Value::Null } else { json!(repairs) };
-        self.about_tool(self.begin(record, "agent.tool_call"), "tool-call", tool)
+        self.with_tool_text(self.begin(record, "agent.tool_call"), "tool-call", tool)
             .with_step_id(call.0.clone())
             .with("tool", tool)
             .with("tool_name", tool)
@@ -140,7 +144,13 @@ impl Projector {
             .with("repairs", repairs)
     }
 
-    fn call_ended(&self, record: &Record, call: &CallId, tool: &str, outcome: &Outcome) -> Frame {
+    fn render_call_end(
+        &self,
+        record: &Record,
+        call: &CallId,
+        tool: &str,
+        outcome: &Outcome,
+    ) -> Frame {
         let frame = self
             .begin(record, "agent.tool_result")
             .with_step_id(call.0.clone())
@@ -163,7 +173,7 @@ impl Projector {
                     other => (other.to_string(), "json"),
                 };
                 let cut = output.cut.as_ref().map_or(Value::Null, |cut| cut.total_bytes.into());
-                self.about_tool(frame, "tool-done", tool)
+                self.with_tool_text(frame, "tool-done", tool)
                     .text(content)
                     .with("content_type", sort)
                     .with("note", output.note.as_deref().map_or(Value::Null, Value::from))
@@ -232,7 +242,7 @@ impl Projector {
 }
 
 /// For how long an answer to the question can hold: `session`, or null if every call is asked about.
-fn scope_of(asked: &QuestionDetails<'_>) -> Value {
+fn permission_scope(asked: &QuestionDetails<'_>) -> Value {
     if asked.reason == Permissions::ASKED_BY_MODE { "session".into() } else { Value::Null }
 }
 
@@ -339,7 +349,7 @@ pub(crate) fn elicitation_text(
     (id, [("server", text(&asked.server)), ("message", text(&asked.message)), ("host", host)])
 }
 
-fn child_of(
+fn with_child(
     frame: Frame,
     child: SessionId,
     call: Option<&CallId>,

@@ -25,7 +25,7 @@ use crate::texts::{PARTIAL_CHARS, count_words, cut, is_plain};
 const TEXT_DELTA_PREFIX: &[u8] = br#"{"text_delta":"#;
 /// The fixed parts of a stored text delta, around step and text.
 const DELTA_JSON: [&str; 3] = [r#"{"text_delta":{"step":"#, r#","text":"#, "}}"];
-/// Bytes of a frame besides the text and the template.
+/// Estimated bytes of a frame in addition to the text and the template, for the initial allocation.
 const FRAME_OVERHEAD: usize = 224;
 
 /// A text delta as stored.
@@ -146,19 +146,19 @@ impl Projector {
         let common = template.before_number.len() + template.before_content.len();
         let mut out = String::with_capacity(2 * json.len() + common + FRAME_OVERHEAD);
         out.push_str(r#"{"event":"agent.partial_answer","seq":"#);
-        number(&mut out, origin.seq);
+        push_number(&mut out, origin.seq);
         out.push_str(r#","prev":"#);
-        number(&mut out, self.prev);
+        push_number(&mut out, self.prev);
         out.push_str(&template.before_number);
-        number(&mut out, origin.seq);
+        push_number(&mut out, origin.seq);
         out.push_str(r#"","timestamp":""#);
         out.push_str(&template.time);
         out.push_str(&template.before_content);
         out.push_str(json);
         out.push_str(r#","metadata":{"is_streaming":true,"is_final":false,"word_count":"#);
-        number(&mut out, count_words(&text));
+        push_number(&mut out, count_words(&text));
         out.push_str(r#","step":"#);
-        number(&mut out, step);
+        push_number(&mut out, step);
         out.push_str(r#"},"show_content":"#);
         match cut(&text, PARTIAL_CHARS) {
             Cow::Borrowed(_) => out.push_str(json),
@@ -173,7 +173,7 @@ impl Projector {
     }
 }
 
-fn number(out: &mut String, number: impl Display) {
+fn push_number(out: &mut String, number: impl Display) {
     let _ = write!(out, "{number}");
 }
 

@@ -19,7 +19,11 @@ use crate::{
 };
 
 impl Projector {
-    pub(super) fn of_fault(&self, record: &Record, activity: Activity<'_>) -> Option<Frame> {
+    pub(super) fn render_fault_activity(
+        &self,
+        record: &Record,
+        activity: Activity<'_>,
+    ) -> Option<Frame> {
         let frame = match activity {
             Activity::Fault { fault, scope, is_final: false } => self
                 .begin(record, event_name(fault, scope))
@@ -35,7 +39,7 @@ impl Projector {
                     .with("recovery_error", fault.row().code)
             }
             Activity::RequestHeld { step, reason, fault, until, before } => {
-                self.request_held(record, fault, &RecordedHold { step, reason, until, before })
+                self.render_hold(record, fault, &RecordedHold { step, reason, until, before })
             }
             Activity::RetryScheduled {
                 operation,
@@ -50,15 +54,15 @@ impl Projector {
                 let wait = Duration::from_millis(wait_ms);
                 let fault =
                     Fault::new(kind, operation).attempt(attempt, max_attempts).retry_after(wait);
-                self.retry(record, &fault, next_attempt, wait, scope)
+                self.render_retry(record, &fault, next_attempt, wait, scope)
                     .with("due_at", due_at.to_string())
             }
             Activity::Recovered { operation, kind, attempts, elapsed_ms, scope } => self
-                .recovered(record, &Fault::new(kind, operation), scope)
+                .render_recovery(record, &Fault::new(kind, operation), scope)
                 .with("attempts", attempts)
                 .with("recovery_time_ms", elapsed_ms),
             Activity::ObserverLost { close_code, close_reason, last_seq, uptime_ms } => {
-                self.observer_lost(record, close_code, close_reason, last_seq, uptime_ms)
+                self.render_observer_loss(record, close_code, close_reason, last_seq, uptime_ms)
             }
             _ => return None,
         };
@@ -66,7 +70,7 @@ impl Projector {
     }
 
     /// The first record of a wait reports the service's fault, later ones are notices of its progress.
-    fn request_held(&self, record: &Record, fault: Option<&Fault>, hold: &RecordedHold) -> Frame {
+    fn render_hold(&self, record: &Record, fault: Option<&Fault>, hold: &RecordedHold) -> Frame {
         let (english, shown) =
             (hold.text(record.at, Lang::En), hold.text(record.at, self.language()));
         let frame = match fault {
@@ -91,7 +95,7 @@ impl Projector {
         }
     }
 
-    fn retry(
+    fn render_retry(
         &self,
         record: &Record,
         fault: &Fault,
@@ -110,7 +114,7 @@ impl Projector {
             .with("error_message", text::of_kind(fault.kind(), "title", Lang::En))
     }
 
-    fn recovered(&self, record: &Record, fault: &Fault, scope: &Scope) -> Frame {
+    fn render_recovery(&self, record: &Record, fault: &Fault, scope: &Scope) -> Frame {
         let action = match fault.kind() {
             _ if self.session.model_position > 0 => "change_model",
             Kind::ContextTooLong => "compact_history",
@@ -126,7 +130,7 @@ impl Projector {
         self.with_text(frame, "recovery-success")
     }
 
-    fn observer_lost(
+    fn render_observer_loss(
         &self,
         record: &Record,
         close_code: u16,

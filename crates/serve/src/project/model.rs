@@ -17,26 +17,32 @@ use crate::{
 };
 
 impl Projector {
-    pub(super) fn of_model(&self, record: &Record, activity: Activity<'_>) -> Option<Frame> {
+    pub(super) fn render_model_activity(
+        &self,
+        record: &Record,
+        activity: Activity<'_>,
+    ) -> Option<Frame> {
         let frame = match activity {
             Activity::StepStarted { step, attempt, model } => {
                 let model = if model.is_empty() { Value::Null } else { model.into() };
-                self.thinking(record, step, "")
+                self.render_thinking(record, step, "")
                     .with("streaming", false)
                     .with("attempt", attempt)
                     .with("model", model)
             }
             Activity::Thought { step, text } => {
-                self.thinking(record, step, text).with("streaming", true)
+                self.render_thinking(record, step, text).with("streaming", true)
             }
-            Activity::Text { step, text } => self.partial(record, step, text),
-            Activity::AnswerAbandoned { step, attempt } => self.abandoned(record, step, attempt),
+            Activity::Text { step, text } => self.render_delta(record, step, text),
+            Activity::AnswerAbandoned { step, attempt } => {
+                self.render_abandonment(record, step, attempt)
+            }
             Activity::Answered { step, content, stop, usage } => {
-                return self.answered(record, step, content, stop, usage);
+                return self.render_answer(record, step, content, stop, usage);
             }
             Activity::ModelChanged { step, from, to, reason, fault } => {
                 let kind = self.change_cause(reason, fault);
-                self.model_changed(record, step, from, kind)
+                self.render_model_change(record, step, from, kind)
                     .text(text::model_changed(reason, from, to, Lang::En))
                     .show(text::model_changed(reason, from, to, self.language()))
                     .with("from_model", from)
@@ -44,7 +50,7 @@ impl Projector {
                     .with("change_reason", <&str>::from(reason))
             }
             Activity::Compacted { messages, by_model, tokens_before, tokens_after, .. } => self
-                .compacted(record)
+                .render_compaction(record)
                 .with("messages", messages)
                 .with("by_model", by_model)
                 .with("tokens_before", tokens_before)
@@ -54,14 +60,14 @@ impl Projector {
         Some(frame)
     }
 
-    fn thinking(&self, record: &Record, step: u32, thought: &str) -> Frame {
+    fn render_thinking(&self, record: &Record, step: u32, thought: &str) -> Frame {
         self.begin(record, "agent.thinking")
             .text(thought)
             .show(translate("thinking", self.language()))
             .with("step", step)
     }
 
-    fn partial(&self, record: &Record, step: u32, text: &str) -> Frame {
+    fn render_delta(&self, record: &Record, step: u32, text: &str) -> Frame {
         self.begin(record, "agent.partial_answer").text(text).delta(Delta {
             is_streaming: true,
             is_final: false,
@@ -73,7 +79,7 @@ impl Projector {
     }
 
     /// Withdraws the deltas of a step: the client discards its partial answer.
-    fn abandoned(&self, record: &Record, step: u32, attempt: u32) -> Frame {
+    fn render_abandonment(&self, record: &Record, step: u32, attempt: u32) -> Frame {
         self.begin(record, "agent.partial_answer")
             .text("")
             .show(translate("answer-abandoned", self.language()))
@@ -86,7 +92,7 @@ impl Projector {
     }
 
     /// The frame of a step with calls, or with a refusal. The last step's text is in the frame of the turn's end.
-    fn answered(
+    fn render_answer(
         &self,
         record: &Record,
         step: u32,
@@ -94,7 +100,7 @@ impl Projector {
         stop: ModelStop,
         usage: Usage,
     ) -> Option<Frame> {
-        let calls: Vec<Value> = content.iter().filter_map(call_of).collect();
+        let calls: Vec<Value> = content.iter().filter_map(call_json).collect();
         if calls.is_empty() && stop != ModelStop::Refusal {
             return None;
         }
@@ -127,7 +133,13 @@ impl Projector {
     }
 
     /// A change because of a failure is its recovery; a return to an earlier model is a notice.
-    fn model_changed(&self, record: &Record, step: u32, from: &str, kind: Option<Kind>) -> Frame {
+    fn render_model_change(
+        &self,
+        record: &Record,
+        step: u32,
+        from: &str,
+        kind: Option<Kind>,
+    ) -> Frame {
         let Some(kind) = kind else {
             return self.notice(record, "model_changed").with("step", step);
         };
@@ -141,7 +153,7 @@ impl Projector {
     }
 
     /// A compaction during a failure is its recovery; otherwise it is a notice.
-    fn compacted(&self, record: &Record) -> Frame {
+    fn render_compaction(&self, record: &Record) -> Frame {
         let turn = self.session.turn.as_ref();
         let Some((failing, step)) = turn.and_then(|turn| Some((turn.failing.as_ref()?, turn.step)))
         else {
@@ -160,7 +172,7 @@ impl Projector {
     }
 }
 
-fn call_of(block: &Block) -> Option<Value> {
+fn call_json(block: &Block) -> Option<Value> {
     match block {
         Block::ToolUse(ToolUse { id, name, arguments }) => {
             Some(json!({ "id": id, "name": name, "arguments": arguments }))

@@ -12,35 +12,41 @@ use budao_core::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Projector, session::tokens};
+use super::{Projector, session::usage_json};
 use crate::{
     frame::{Frame, millis},
     texts::{BRIEF_CHARS, brief, cut, plan_args, translate, translate_with},
 };
 
 impl Projector {
-    pub(super) fn of_pipeline(&self, record: &Record, activity: Activity<'_>) -> Option<Frame> {
+    pub(super) fn render_pipeline_activity(
+        &self,
+        record: &Record,
+        activity: Activity<'_>,
+    ) -> Option<Frame> {
         let frame = match activity {
-            Activity::StageStarted(start) => self.stage_started(record, start),
-            Activity::PlanMade { tasks, summary } => return self.plan_made(record, tasks, summary),
+            Activity::StageStarted(start) => self.render_stage_start(record, start),
+            Activity::PlanMade { tasks, summary } => {
+                return self.render_plan(record, tasks, summary);
+            }
             Activity::StageEnded { stage: Stage::Planning, end, .. } => {
-                self.plan_ended(record, end)
+                self.render_plan_end(record, end)
             }
             Activity::StageEnded { stage: Stage::Aggregation, end, .. } => {
-                self.aggregate_ended(record, end)
+                self.render_aggregate_end(record, end)
             }
-            Activity::StageEnded { task, end, .. } => self.task_ended(record, task?, end),
+            Activity::StageEnded { task, end, .. } => self.render_task_end(record, task?, end),
             Activity::TaskRestarted { task, attempt, reason } => self
-                .of_task(record, "solver.restarted", "solver-restarted", task)
+                .render_task(record, "solver.restarted", "solver-restarted", task)
                 .with("attempt", attempt)
                 .with("reason", reason),
-            Activity::PipelineEnded { complete } => self.pipeline_ended(record, complete),
+            Activity::PipelineEnded { complete } => self.render_pipeline_end(record, complete),
             _ => return None,
         };
         Some(frame)
     }
 
-    fn stage_started(&self, record: &Record, start: StageStart<'_>) -> Frame {
+    fn render_stage_start(&self, record: &Record, start: StageStart<'_>) -> Frame {
         match start {
             StageStart::Planning(question) => {
                 let frame = self.begin(record, "plan.start");
@@ -57,8 +63,8 @@ impl Projector {
                     .at_stage(Stage::Solving, Some(&task.id.0))
             }
             StageStart::Aggregation { completed, failed } => self
-                .aggregation(record, "aggregate.start", "aggregate-start")
-                .object(self.results(Map::new()))
+                .render_aggregation(record, "aggregate.start", "aggregate-start")
+                .object(self.results_json(Map::new()))
                 .with("completed", completed)
                 .with("failed", failed),
         }
@@ -85,7 +91,7 @@ impl Projector {
     }
 
     /// Only a planner's plan has a frame. Tasks from a command are already in that command's frame.
-    fn plan_made(&self, record: &Record, tasks: &[Task], summary: &str) -> Option<Frame> {
+    fn render_plan(&self, record: &Record, tasks: &[Task], summary: &str) -> Option<Frame> {
         if self.pipeline()?.stage != Some(Stage::Planning) {
             return None;
         }
@@ -101,7 +107,7 @@ impl Projector {
     }
 
     /// The frame of a plan that was cancelled or failed: the planner failed, or its draft is not a plan.
-    fn plan_ended(&self, record: &Record, end: StageEnd<'_>) -> Frame {
+    fn render_plan_end(&self, record: &Record, end: StageEnd<'_>) -> Frame {
         let (name, fault) = match end {
             StageEnd::Failed(fault) if fault.kind() == Kind::PlanCoercionFailed => {
                 ("plan.coercion_error", fault)
@@ -118,11 +124,17 @@ impl Projector {
         };
         let scope = Scope { stage: Some(Stage::Planning), ..Scope::default() };
         let frame = self.begin(record, name).with("plan_id", self.plan_id(record, 0));
-        self.stage_failed(record, frame, fault, &scope)
+        self.render_stage_failure(record, frame, fault, &scope)
     }
 
     /// A failure that ends a stage: all metadata of the fault, and its text in the content object.
-    fn stage_failed(&self, record: &Record, frame: Frame, fault: &Fault, scope: &Scope) -> Frame {
+    fn render_stage_failure(
+        &self,
+        record: &Record,
+        frame: Frame,
+        fault: &Fault,
+        scope: &Scope,
+    ) -> Frame {
         let context =
             crate::frame::FaultContext { not_recovered: true, ..self.fault_context(record, scope) };
         let message = budao_core::fault::text::user_text(fault, Lang::En);
@@ -131,21 +143,21 @@ impl Projector {
     }
 
     /// A frame about a task, with the task in its content.
-    fn of_task(&self, record: &Record, name: &'static str, id: &str, task: &TaskId) -> Frame {
+    fn render_task(&self, record: &Record, name: &'static str, id: &str, task: &TaskId) -> Frame {
         let known = self.pipeline().and_then(|pipeline| pipeline.task(task));
         let title = known.map_or(&*task.0, |state| state.task.title.as_str());
-        let content = json!({ "task": self.task(task) });
+        let content = json!({ "task": self.task_in_plan(task) });
         let frame =
             self.show_text_with(self.begin(record, name), id, "title", title).object(content);
         frame.at_stage(Stage::Solving, Some(&task.0))
     }
 
-    fn task(&self, id: &TaskId) -> Value {
+    fn task_in_plan(&self, id: &TaskId) -> Value {
         let known = self.pipeline().and_then(|pipeline| pipeline.task(id));
         known.map_or_else(|| json!({ "id": id }), |state| task_json(&state.task))
     }
 
-    fn task_ended(&self, record: &Record, id: &TaskId, end: StageEnd<'_>) -> Frame {
+    fn render_task_end(&self, record: &Record, id: &TaskId, end: StageEnd<'_>) -> Frame {
         let known = self.pipeline().and_then(|pipeline| pipeline.task(id));
         let attempt = known.map_or(Value::Null, |state| state.attempt.into());
         let frame = match end {
@@ -155,48 +167,58 @@ impl Projector {
                     "summary": cut(output, BRIEF_CHARS),
                     "agent_name": "budao",
                 });
-                self.of_task(record, "solver.completed", "solver-completed", id)
-                    .object(json!({ "task": self.task(id), "result": result }))
+                self.render_task(record, "solver.completed", "solver-completed", id)
+                    .object(json!({ "task": self.task_in_plan(id), "result": result }))
             }
             StageEnd::Cancelled(reason) => self
-                .of_task(record, "solver.cancelled", "solver-cancelled", id)
+                .render_task(record, "solver.cancelled", "solver-cancelled", id)
                 .with("reason", reason),
             StageEnd::Failed(fault) => {
                 let (stage, task) = (Some(Stage::Solving), Some(id.clone()));
                 let scope = Scope { stage, task, ..Scope::default() };
                 let message = budao_core::fault::text::user_text(fault, Lang::En);
                 let error = json!({ "message": message, "code": fault.row().code });
-                self.stage_failed(record, self.begin(record, "solver.failed"), fault, &scope)
-                    .object(json!({ "task": self.task(id), "error": error }))
+                self.render_stage_failure(
+                    record,
+                    self.begin(record, "solver.failed"),
+                    fault,
+                    &scope,
+                )
+                .object(json!({ "task": self.task_in_plan(id), "error": error }))
             }
         };
         frame.with("attempt", attempt)
     }
 
-    fn aggregation(&self, record: &Record, name: &'static str, id: &str) -> Frame {
+    fn render_aggregation(&self, record: &Record, name: &'static str, id: &str) -> Frame {
         self.show_text(self.begin(record, name), id).at_stage(Stage::Aggregation, None)
     }
 
-    fn aggregate_ended(&self, record: &Record, end: StageEnd<'_>) -> Frame {
+    fn render_aggregate_end(&self, record: &Record, end: StageEnd<'_>) -> Frame {
         match end {
             StageEnd::Completed(output) => {
                 let more = Map::from_iter([("output".to_owned(), output.into())]);
-                self.aggregation(record, "aggregate.completed", "aggregate-completed")
-                    .object(self.results(more))
+                self.render_aggregation(record, "aggregate.completed", "aggregate-completed")
+                    .object(self.results_json(more))
                     .with("result_size_bytes", output.len())
             }
             StageEnd::Cancelled(reason) => self
-                .aggregation(record, "aggregate.cancelled", "aggregate-cancelled")
+                .render_aggregation(record, "aggregate.cancelled", "aggregate-cancelled")
                 .object(json!({ "reason": reason }))
                 .with("reason", reason),
             StageEnd::Failed(fault) => {
                 let scope = Scope { stage: Some(Stage::Aggregation), ..Scope::default() };
-                self.stage_failed(record, self.begin(record, "aggregate.failed"), fault, &scope)
+                self.render_stage_failure(
+                    record,
+                    self.begin(record, "aggregate.failed"),
+                    fault,
+                    &scope,
+                )
             }
         }
     }
 
-    fn pipeline_ended(&self, record: &Record, complete: bool) -> Frame {
+    fn render_pipeline_end(&self, record: &Record, complete: bool) -> Frame {
         let output = self.pipeline().and_then(|pipeline| pipeline.output.as_deref());
         let turn = self.session.turn.as_ref();
         let status = match (output, complete) {
@@ -218,19 +240,19 @@ impl Projector {
                 &[("status", status.into())],
                 self.language(),
             ))
-            .object(self.results(more))
+            .object(self.results_json(more))
             .with("status", status)
             .with("task_count", tasks)
             .with("completed", succeeded)
             .with("total_time_ms", took.map_or(Value::Null, Value::from))
-            .with("metrics", tokens(turn.map(|turn| turn.usage).unwrap_or_default()));
+            .with("metrics", usage_json(turn.map(|turn| turn.usage).unwrap_or_default()));
         self.add_turn(record, frame)
     }
 
     /// The content object with the question and the summary of each task's result.
-    fn results(&self, more: Map<String, Value>) -> Value {
+    fn results_json(&self, more: Map<String, Value>) -> Value {
         let Some(pipeline) = self.pipeline() else { return Value::Object(more) };
-        let results: Vec<Value> = pipeline.tasks.iter().map(result_of).collect();
+        let results: Vec<Value> = pipeline.tasks.iter().map(result_json).collect();
         let context = json!({
             "question": pipeline.question,
             "plan_summary": pipeline.summary,
@@ -251,7 +273,7 @@ fn was_stopped(pipeline: &Pipeline) -> bool {
 }
 
 /// A task's status and a summary of at most [`BRIEF_CHARS`] characters.
-fn result_of(state: &TaskState) -> Value {
+fn result_json(state: &TaskState) -> Value {
     let (status, summary) = match &state.end {
         Some(TaskEnd::Completed { output }) => ("completed", cut(output, BRIEF_CHARS).into()),
         Some(TaskEnd::Failed { fault }) => ("failed", fault.row().code.into()),

@@ -18,14 +18,20 @@ use crate::{
 };
 
 impl Projector {
-    pub(super) fn of_session(&self, record: &Record, activity: Activity<'_>) -> Option<Frame> {
+    pub(super) fn render_session_activity(
+        &self,
+        record: &Record,
+        activity: Activity<'_>,
+    ) -> Option<Frame> {
         let frame = match activity {
-            Activity::SessionOpened { settings, origin } => self.opened(record, settings, origin),
-            Activity::SettingsChanged { settings } => self.settings_changed(record, settings),
-            Activity::SessionResumed { sealed } => self.resumed(record, sealed),
-            Activity::SessionEnded { end, fault } => self.ended(record, end, fault),
+            Activity::SessionOpened { settings, origin } => {
+                self.render_opening(record, settings, origin)
+            }
+            Activity::SettingsChanged { settings } => self.render_settings_change(record, settings),
+            Activity::SessionResumed { sealed } => self.render_resumption(record, sealed),
+            Activity::SessionEnded { end, fault } => self.render_session_end(record, end, fault),
             Activity::MessageAccepted { command, content } => {
-                self.accepted(self.message(record, content), command)
+                self.with_command(self.render_message(record, content), command)
             }
             Activity::TimerSet { timer, schedule, message, next, by } => {
                 let args = [("timer", brief(&timer.0).into()), ("next", next.to_string().into())];
@@ -44,17 +50,17 @@ impl Projector {
                     .with("by", by)
             }
             Activity::ControlRequested { by, request } => {
-                return self.control(record, by, request);
+                return self.render_control(record, by, request);
             }
             Activity::TurnEnded { stop, fault, steps, usage } => {
                 let frame = match stop {
-                    StopReason::EndTurn | StopReason::MaxTokens => self.answer(record),
+                    StopReason::EndTurn | StopReason::MaxTokens => self.render_final_answer(record),
                     StopReason::Cancelled => {
                         self.with_text(self.begin(record, "agent.interrupted"), "interrupted")
                     }
-                    _ => self.failed(record, fault),
+                    _ => self.render_turn_failure(record, fault),
                 };
-                self.turn_ended(record, frame, stop, steps, usage)
+                self.render_turn_end(record, frame, stop, steps, usage)
             }
             _ => return None,
         };
@@ -62,7 +68,12 @@ impl Projector {
     }
 
     /// The notice of a request to stop or change work; a close has the frame of the session's end.
-    fn control(&self, record: &Record, by: &str, request: ControlRequest<'_>) -> Option<Frame> {
+    fn render_control(
+        &self,
+        record: &Record,
+        by: &str,
+        request: ControlRequest<'_>,
+    ) -> Option<Frame> {
         Some(match request {
             ControlRequest::Withdraw(message) => self
                 .with_text(self.notice(record, "message_withdrawn"), "message-withdrawn")
@@ -102,7 +113,12 @@ impl Projector {
         ))
     }
 
-    fn opened(&self, record: &Record, settings: &Settings, origin: Option<&Origin>) -> Frame {
+    fn render_opening(
+        &self,
+        record: &Record,
+        settings: &Settings,
+        origin: Option<&Origin>,
+    ) -> Frame {
         let lang = self.language.unwrap_or(settings.language);
         let frame = self
             .begin(record, "agent.session_created")
@@ -127,7 +143,7 @@ impl Projector {
         with_settings(frame, settings, lang)
     }
 
-    fn settings_changed(&self, record: &Record, settings: &Settings) -> Frame {
+    fn render_settings_change(&self, record: &Record, settings: &Settings) -> Frame {
         let lang = self.language.unwrap_or(settings.language);
         let frame = self
             .notice(record, "settings_changed")
@@ -136,7 +152,7 @@ impl Projector {
         with_settings(frame, settings, lang)
     }
 
-    fn resumed(&self, record: &Record, sealed: &[CallId]) -> Frame {
+    fn render_resumption(&self, record: &Record, sealed: &[CallId]) -> Frame {
         let sealed: Vec<String> = sealed.iter().map(ToString::to_string).collect();
         self.with_text(self.notice(record, "session_resumed"), "session-resumed")
             .with("type", "warning")
@@ -144,7 +160,7 @@ impl Projector {
             .with("sealed_calls", sealed)
     }
 
-    fn ended(&self, record: &Record, end: SessionEnd, fault: Option<&Fault>) -> Frame {
+    fn render_session_end(&self, record: &Record, end: SessionEnd, fault: Option<&Fault>) -> Frame {
         let frame = self.begin(record, "agent.session_end");
         let (reason, status) = match end {
             SessionEnd::Closed => ("user_request", "completed"),
@@ -168,10 +184,10 @@ impl Projector {
             .with("reason", reason)
             .with("completion_status", status)
             .with("total_turns", self.session.turns)
-            .with("stats", tokens(usage))
+            .with("stats", usage_json(usage))
     }
 
-    fn message(&self, record: &Record, content: MessageContent<'_>) -> Frame {
+    fn render_message(&self, record: &Record, content: MessageContent<'_>) -> Frame {
         match content {
             MessageContent::Blocks(content) => {
                 let is_image = |block: &&Block| matches!(block, Block::Image { .. });
@@ -210,14 +226,14 @@ impl Projector {
     }
 
     /// Adds the command id, and whether the message waits for an earlier turn.
-    fn accepted(&self, frame: Frame, command: &CommandId) -> Frame {
+    fn with_command(&self, frame: Frame, command: &CommandId) -> Frame {
         let waits = self.session.turn.is_some() || !self.session.queue.is_empty();
         let named = (!command.is_own()).then(|| command.to_string());
         frame.with("command_id", named.map_or(Value::Null, Value::from)).with("queued", waits)
     }
 
     /// The final answer: the text of the model's last message.
-    fn answer(&self, record: &Record) -> Frame {
+    fn render_final_answer(&self, record: &Record) -> Frame {
         let last = self.session.history.last().filter(|last| last.role == Role::Assistant);
         let text = last.map(|last| text_of(&last.content)).unwrap_or_default();
         let is_empty = text.trim().is_empty();
@@ -230,7 +246,7 @@ impl Projector {
         }
     }
 
-    fn failed(&self, record: &Record, fault: Option<&Fault>) -> Frame {
+    fn render_turn_failure(&self, record: &Record, fault: Option<&Fault>) -> Frame {
         let unknown = Fault::new(Kind::Bug, Operation::RunTurn);
         let stage = self.session.pipeline.as_ref().and_then(|pipeline| pipeline.stage);
         let scope = Scope { stage, ..Scope::default() };
@@ -241,7 +257,7 @@ impl Projector {
         self.begin(record, "agent.error").with_fault(fault.unwrap_or(&unknown), &context)
     }
 
-    fn turn_ended(
+    fn render_turn_end(
         &self,
         record: &Record,
         frame: Frame,
@@ -257,7 +273,8 @@ impl Projector {
         };
         let spending = &self.session.spending;
         let has_cost = !spending.currency.is_empty();
-        let money = |micros: u64| if has_cost { units(micros).into() } else { Value::Null };
+        let money =
+            |micros: u64| if has_cost { currency_units(micros).into() } else { Value::Null };
         let currency = if has_cost { spending.currency.as_str().into() } else { Value::Null };
         let count = |count: u64| if count > 0 { count.into() } else { Value::Null };
         self.add_turn(record, frame)
@@ -291,12 +308,12 @@ fn with_settings(frame: Frame, settings: &Settings, lang: Lang) -> Frame {
         .with("language", <&str>::from(lang))
         .with("model", text(&settings.model))
         .with("permission_mode", <&str>::from(settings.permissions.mode))
-        .with("remembered_tools", remembered(settings))
+        .with("remembered_tools", remembered_json(settings))
         .with("session_name", settings.title.as_deref().map_or(Value::Null, text))
 }
 
 /// The tools that a person allowed for the rest of the session; null if there are none.
-fn remembered(settings: &Settings) -> Value {
+fn remembered_json(settings: &Settings) -> Value {
     match settings.permissions.remembered.as_slice() {
         [] => Value::Null,
         tools => tools.into(),
@@ -305,12 +322,12 @@ fn remembered(settings: &Settings) -> Value {
 
 /// An amount in units of its currency.
 #[expect(clippy::cast_precision_loss, reason = "amounts of people are far below 2^53 millionths")]
-pub(crate) fn units(micros: u64) -> f64 {
+pub(crate) fn currency_units(micros: u64) -> f64 {
     micros as f64 / 1e6
 }
 
 /// Token usage as a JSON object.
-pub(super) fn tokens(usage: Usage) -> Value {
+pub(super) fn usage_json(usage: Usage) -> Value {
     json!({
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,

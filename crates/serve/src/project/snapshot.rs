@@ -26,7 +26,7 @@ pub fn snapshot(
     language: Option<Lang>,
 ) -> Frame {
     let lang = language.unwrap_or(session.settings.language);
-    let messages: Vec<Value> = session.history.iter().filter_map(|one| message(one)).collect();
+    let messages: Vec<Value> = session.history.iter().filter_map(|one| message_json(one)).collect();
     let left_out = messages.len().saturating_sub(MESSAGES_MAX);
     let plan = session.pipeline.as_ref().filter(|_| session.turn.is_some()).map(|pipeline| {
         let tasks: Vec<Value> = pipeline.tasks.iter().map(|state| task_json(&state.task)).collect();
@@ -57,7 +57,7 @@ pub fn snapshot(
 }
 
 /// A message with text or calls; `None` for tool results.
-fn message(message: &Message) -> Option<Value> {
+fn message_json(message: &Message) -> Option<Value> {
     let text = text_of(&message.content);
     let calls: Vec<Value> = message
         .content

@@ -39,52 +39,62 @@ impl CommandSchema {
 const CLAIM: &str = "attempt!:int worker_id!:str";
 const CURSOR: &str = "last_seq:int last_event_id:str epoch:epoch";
 
-fn either(one: Value, other: Value) -> Value {
+fn any_of(one: Value, other: Value) -> Value {
     Map::from_iter([("anyOf".to_owned(), Value::Array(vec![one, other]))]).into()
 }
 
-fn text() -> Value {
+fn text_schema() -> Value {
     json!({ "type": "string" })
 }
 
 /// The schemas of all commands.
 #[must_use]
 pub fn commands() -> Vec<CommandSchema> {
-    [conversation(), follow_ups(), plans(), workers(), connection()].concat()
+    [
+        conversation_commands(),
+        follow_up_commands(),
+        plan_commands(),
+        worker_commands(),
+        connection_commands(),
+    ]
+    .concat()
 }
 
-fn command(event: &'static str, about: &'static str, content: Value) -> CommandSchema {
+fn command_schema(event: &'static str, about: &'static str, content: Value) -> CommandSchema {
     CommandSchema { event, about, session: true, top: "", content }
 }
 
 /// A command that names no session, or need not.
-fn free(command: CommandSchema, top: &'static str) -> CommandSchema {
+fn without_session(command: CommandSchema, top: &'static str) -> CommandSchema {
     CommandSchema { session: false, top, ..command }
 }
 
 /// Commands of a conversation: messages, answers to questions, cancellations.
-fn conversation() -> Vec<CommandSchema> {
+fn conversation_commands() -> Vec<CommandSchema> {
     vec![
-        free(command("user.create_session", "Opens a session.", creation()), ""),
-        command(
+        without_session(
+            command_schema("user.create_session", "Opens a session.", creation_schema()),
+            "",
+        ),
+        command_schema(
             "user.message",
             "Sends a message. If a run is in progress, the message is queued.",
-            either(text(), message()),
+            any_of(text_schema(), message_schema()),
         ),
-        command(
+        command_schema(
             "user.solve_tasks",
             "Solves these tasks and combines their results, without a planner.",
-            either(
+            any_of(
                 object(&["tasks:any question:str plan_summary:str"]),
                 json!({ "type": "array" }),
             ),
         ),
         CommandSchema {
             top: "step_id:str",
-            ..command(
+            ..command_schema(
                 "user.response",
                 "Answers a question: `confirmed` or `approved`.",
-                either(
+                any_of(
                     object(&[
                         "confirmed:bool approved:bool feedback:str note:str tasks:any arguments:any digest:str remember:str",
                     ]),
@@ -92,71 +102,71 @@ fn conversation() -> Vec<CommandSchema> {
                 ),
             )
         },
-        command(
+        command_schema(
             "user.revoke_permission",
             "Forgets the remembered permission for a tool.",
-            either(object(&["tool_name!:str"]), text()),
+            any_of(object(&["tool_name!:str"]), text_schema()),
         ),
-        command(
+        command_schema(
             "user.cancel",
             "Stops the run. The session stays usable.",
-            either(object(&["reason:str"]), json!({ "type": ["string", "null"] })),
+            any_of(object(&["reason:str"]), json!({ "type": ["string", "null"] })),
         ),
-        command(
+        command_schema(
             "user.withdraw",
             "Withdraws a queued message: `message` is its `command_id`.",
-            either(object(&["message!:str"]), text()),
+            any_of(object(&["message!:str"]), text_schema()),
         ),
     ]
 }
 
 /// Commands about doubts, timers and failed turns.
-fn follow_ups() -> Vec<CommandSchema> {
+fn follow_up_commands() -> Vec<CommandSchema> {
     vec![
-        command(
+        command_schema(
             "user.settle_doubt",
             "Says what became of a call whose outcome is unknown: `happened`, `did_not_happen` or `left_to_model`.",
             object(&["call_id!:str outcome!:str result:any note:str"]),
         ),
-        command(
+        command_schema(
             "user.set_timer",
             "Wakes the session once (`at` or `after_ms`) or on a schedule (`cron`, in the time zone `zone`).",
             object(&["timer_id:str message!:str at:str after_ms:int cron:str zone:str"]),
         ),
-        command(
+        command_schema(
             "user.cancel_timer",
             "Cancels a timer of the session.",
-            either(object(&["timer_id!:str"]), text()),
+            any_of(object(&["timer_id!:str"]), text_schema()),
         ),
-        command(
+        command_schema(
             "user.retry",
             "Continues the last turn, which failed, from where it stood. Calls that ended are not made again.",
-            either(object(&["turn:int"]), json!({ "type": ["integer", "null"] })),
+            any_of(object(&["turn:int"]), json!({ "type": ["integer", "null"] })),
         ),
     ]
 }
 
 /// Commands about the tasks of a plan.
-fn plans() -> Vec<CommandSchema> {
-    let task = || either(object(&["task_id!:any"]), json!({ "type": ["string", "integer"] }));
+fn plan_commands() -> Vec<CommandSchema> {
+    let task = || any_of(object(&["task_id!:any"]), json!({ "type": ["string", "integer"] }));
     vec![
-        command("user.cancel_task", "Stops one task; the others continue.", task()),
-        command("user.restart_task", "Restarts one task from the beginning.", task()),
-        command("user.retry_task", "The same as `user.restart_task`.", task()),
-        command("user.cancel_plan", "Cancels the plan.", json!({})),
-        command(
+        command_schema("user.cancel_task", "Stops one task; the others continue.", task()),
+        command_schema("user.restart_task", "Restarts one task from the beginning.", task()),
+        command_schema("user.retry_task", "The same as `user.restart_task`.", task()),
+        command_schema("user.cancel_plan", "Cancels the plan.", json!({})),
+        command_schema(
             "user.replan",
             "Requests another plan, for another question if one is given.",
-            either(object(&["question:str"]), json!({ "type": ["string", "null"] })),
+            any_of(object(&["question:str"]), json!({ "type": ["string", "null"] })),
         ),
     ]
 }
 
 /// Commands of programs that offer tools.
-fn workers() -> Vec<CommandSchema> {
+fn worker_commands() -> Vec<CommandSchema> {
     vec![
-        free(
-            command(
+        without_session(
+            command_schema(
                 "user.offer_tools",
                 "Offers tools: to the session `session_id`, or without one to all sessions of the tenant.",
                 object(&["worker!:str worker_id!:str capacity:int tools!:objs holding:objs"]),
@@ -165,7 +175,7 @@ fn workers() -> Vec<CommandSchema> {
         ),
         CommandSchema {
             top: "step_id!:str",
-            ..command(
+            ..command_schema(
                 "user.tool_claim",
                 "Claims a call. The process runs the call only after the claim was accepted.",
                 object(&[CLAIM]),
@@ -173,7 +183,7 @@ fn workers() -> Vec<CommandSchema> {
         },
         CommandSchema {
             top: "step_id!:str",
-            ..command(
+            ..command_schema(
                 "user.tool_output",
                 "Shows progress of a claimed call. Without a `command_id` it has no answer.",
                 object(&[CLAIM, "delta!:str"]),
@@ -181,14 +191,14 @@ fn workers() -> Vec<CommandSchema> {
         },
         CommandSchema {
             top: "step_id!:str",
-            ..command(
+            ..command_schema(
                 "user.tool_result",
                 "Ends a claimed call with a `result`, an `error` or a `reconciliation`.",
                 object(&[CLAIM, "result:any error:obj reconciliation:str"]),
             )
         },
-        free(
-            command(
+        without_session(
+            command_schema(
                 "user.drain_worker",
                 "The process takes no new calls and finishes those that it holds.",
                 object(&["worker_id!:str"]),
@@ -199,42 +209,42 @@ fn workers() -> Vec<CommandSchema> {
 }
 
 /// Commands about a connection and its position.
-fn connection() -> Vec<CommandSchema> {
+fn connection_commands() -> Vec<CommandSchema> {
     vec![
-        command(
+        command_schema(
             "user.close_session",
             "Ends the session. A later message opens it again.",
             json!({}),
         ),
-        free(
-            command(
+        without_session(
+            command_schema(
                 "user.ack",
                 "Acknowledges all frames up to a position. It is answered only if it has a `command_id` or is rejected.",
-                either(object(&[CURSOR]), json!({ "type": ["integer", "null"] })),
+                any_of(object(&[CURSOR]), json!({ "type": ["integer", "null"] })),
             ),
             "seq:int last_seq:int last_event_id:str epoch:epoch",
         ),
-        command(
+        command_schema(
             "user.request_state",
             "Requests a signed state, for a later `user.reconnect_with_state`.",
             json!({}),
         ),
-        free(
-            command(
+        without_session(
+            command_schema(
                 "user.reconnect_with_state",
                 "Resumes with a signed state, or as the owner with a session and a cursor.",
-                either(
+                any_of(
                     with_preferences(object(&[CURSOR, "signed_state:str session_id:uuid"])),
                     json!({ "type": "null" }),
                 ),
             ),
             "signed_state:str last_seq:int last_event_id:str epoch:epoch",
         ),
-        free(
-            command(
+        without_session(
+            command_schema(
                 "user.reconnect",
                 "Resumes with a session and a cursor. Without a cursor, observes the session from its beginning.",
-                either(
+                any_of(
                     with_preferences(object(&[CURSOR, "session_id:uuid"])),
                     json!({ "type": "null" }),
                 ),
@@ -249,7 +259,7 @@ fn with_preferences(mut content: Value) -> Value {
     content
 }
 
-fn message() -> Value {
+fn message_schema() -> Value {
     let fields = "text:str message:str question:str mode:str confirm:bool images:objs";
     let mut content = object(&[fields]);
     content["properties"]["config"] = with_models(object(&["answer_schema:any"]));
@@ -258,11 +268,11 @@ fn message() -> Value {
 
 fn with_models(mut config: Value) -> Value {
     let names = json!({ "type": "array", "items": { "type": "string" } });
-    config["properties"]["model"] = either(json!({ "type": "string" }), names);
+    config["properties"]["model"] = any_of(json!({ "type": "string" }), names);
     config
 }
 
-fn creation() -> Value {
+fn creation_schema() -> Value {
     let mut content = with_preferences(object(&[
         "session_name:str project_name:str client_id:str client_version:str app_version:str",
     ]));
@@ -273,5 +283,5 @@ fn creation() -> Value {
     config["properties"]["on_disconnect"] = json!({ "enum": ["continue", "cancel"] });
     config["properties"]["mode"] = json!({ "enum": ["chat", "plan"] });
     content["properties"]["config"] = config;
-    either(content, json!({ "type": "null" }))
+    any_of(content, json!({ "type": "null" }))
 }

@@ -124,15 +124,15 @@ const fn frame_schema(
     FrameSchema { event, about, placed: Placement::Always, step: false, content, metadata }
 }
 
-const fn stepped(schema: FrameSchema) -> FrameSchema {
+const fn with_step(schema: FrameSchema) -> FrameSchema {
     FrameSchema { step: true, ..schema }
 }
 
-const fn unplaced(schema: FrameSchema) -> FrameSchema {
+const fn without_position(schema: FrameSchema) -> FrameSchema {
     FrameSchema { placed: Placement::Never, ..schema }
 }
 
-const fn either(schema: FrameSchema) -> FrameSchema {
+const fn with_either_placement(schema: FrameSchema) -> FrameSchema {
     FrameSchema { placed: Placement::Either, ..schema }
 }
 
@@ -145,7 +145,7 @@ pub fn frame_schemas() -> Vec<FrameSchema> {
 use ContentShape::{None as Nothing, Object, Text};
 
 const CONNECTION: &[FrameSchema] = &[
-    unplaced(frame_schema(
+    without_position(frame_schema(
         "system.connected",
         Text,
         &[
@@ -153,7 +153,7 @@ const CONNECTION: &[FrameSchema] = &[
         ],
         "The first frame of a connection: the server's name, version, capabilities and limits.",
     )),
-    unplaced(frame_schema(
+    without_position(frame_schema(
         "system.heartbeat",
         Nothing,
         &[
@@ -161,19 +161,19 @@ const CONNECTION: &[FrameSchema] = &[
         ],
         "The connection is alive. `heads` has the last position of each observed session, so that an idle client detects missing frames.",
     )),
-    either(frame_schema(
+    with_either_placement(frame_schema(
         "system.notice",
         Text,
         &["action!:str ok:bool status:str command_id:str"],
         "A notice. `metadata.action` names its subject: the answer to a command, a resume, a replay, or a change in the session.",
     )),
-    unplaced(frame_schema(
+    without_position(frame_schema(
         "system.error",
         Text,
         &[COMMON, FAULT],
         "The server itself failed; no command caused it.",
     )),
-    unplaced(frame_schema(
+    without_position(frame_schema(
         "system.snapshot",
         Object("status!:str messages!:objs messages_left_out!:int todos!:list pipeline:any"),
         &["epoch!:epoch covers_seq!:int event_id!:str turns!:int language!:str"],
@@ -182,7 +182,7 @@ const CONNECTION: &[FrameSchema] = &[
 ];
 
 const WORKER: &[FrameSchema] = &[
-    unplaced(stepped(frame_schema(
+    without_position(with_step(frame_schema(
         "tool.call",
         Object(""),
         &[
@@ -190,7 +190,7 @@ const WORKER: &[FrameSchema] = &[
         ],
         "A call that the process may claim. `content` has the arguments, validated and repaired.",
     ))),
-    unplaced(stepped(frame_schema(
+    without_position(with_step(frame_schema(
         "tool.cancel",
         Nothing,
         &["attempt!:int worker_id!:str reason!:str"],
@@ -216,7 +216,7 @@ const SESSION: &[FrameSchema] = &[
         ],
         "The session ended: `reason` is `user_request` or `error`. A later message opens it again.",
     ),
-    unplaced(frame_schema(
+    without_position(frame_schema(
         "agent.state_exported",
         Text,
         &[
@@ -224,7 +224,7 @@ const SESSION: &[FrameSchema] = &[
         ],
         "The answer to `user.request_state`. The state is opaque text.",
     )),
-    unplaced(frame_schema(
+    without_position(frame_schema(
         "agent.state_restored",
         Text,
         &[
@@ -287,13 +287,13 @@ const RUN: &[FrameSchema] = &[
         &[COMMON, FAULT, TURN_END],
         "The run failed, with the reason. It is the last frame of its turn.",
     ),
-    stepped(frame_schema(
+    with_step(frame_schema(
         "agent.timeout",
         Text,
         &["reason!:str question_id!:str call_id!:str"],
         "A question was not answered in time; it counts as declined.",
     )),
-    stepped(frame_schema(
+    with_step(frame_schema(
         "agent.tool_call",
         Text,
         &[
@@ -301,13 +301,13 @@ const RUN: &[FrameSchema] = &[
         ],
         "A tool call starts, or starts again.",
     )),
-    stepped(frame_schema(
+    with_step(frame_schema(
         "agent.tool_output",
         Text,
         &["call_id!:str"],
         "Output of a running tool: a delta.",
     )),
-    stepped(frame_schema(
+    with_step(frame_schema(
         "agent.tool_result",
         Text,
         &[
@@ -315,7 +315,7 @@ const RUN: &[FrameSchema] = &[
         ],
         "A call ended: `status` is `success` or `failed`. Once per call.",
     )),
-    stepped(either(frame_schema(
+    with_step(with_either_placement(frame_schema(
         "agent.user_confirm",
         Text,
         &[QUESTION],
@@ -324,7 +324,7 @@ const RUN: &[FrameSchema] = &[
 ];
 
 const ERRORS: &[FrameSchema] = &[
-    either(frame_schema(
+    with_either_placement(frame_schema(
         "error.validation",
         Text,
         &[COMMON, FAULT, "action:str ok:bool status:str command_id:str"],

@@ -53,7 +53,7 @@ impl FromStr for FaultSelector {
 }
 
 impl FaultSelector {
-    fn fits(&self, entry: &FaultEntry) -> bool {
+    fn matches(&self, entry: &FaultEntry) -> bool {
         let name = match self.column {
             FaultColumn::Code => Some(entry.kind.row().code),
             FaultColumn::Tool => entry.tool.as_deref(),
@@ -77,7 +77,7 @@ impl FaultSelector {
         until: Option<Timestamp>,
     ) -> Vec<(Timestamp, SessionId)> {
         let mut last = BTreeMap::new();
-        for entry in faults.filter(|entry| self.fits(entry)) {
+        for entry in faults.filter(|entry| self.matches(entry)) {
             let is_in_time = from.is_none_or(|from| entry.at >= from)
                 && until.is_none_or(|until| entry.at < until);
             if is_in_time {

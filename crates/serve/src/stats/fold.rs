@@ -1,6 +1,6 @@
 //! Counts the records of one session. A pure fold, so a restart gives the same result.
 //!
-//! Which faults there are and how they were resolved comes from `core::tally`; this fold adds their context.
+//! `core::tally` finds the faults and their resolutions; this fold adds their context.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,7 +21,7 @@ use super::{
 
 /// Upper bound of a turn's faults that wait for their resolution; further ones are stored without one.
 const OPEN_FAULTS: usize = 256;
-/// Upper bound of a session's calls in doubt; the oldest gives way.
+/// Upper bound of a session's calls in doubt; beyond it the oldest is dropped.
 const OPEN_DOUBTS: usize = 64;
 /// Upper bound of kinds in a path; later kinds are left out.
 const PATH_KINDS: usize = 6;
@@ -50,7 +50,7 @@ const COUNTED: [&str; 19] = [
 ];
 
 /// True if a stored event is counted.
-pub(super) fn counts(body: &[u8]) -> bool {
+pub(super) fn is_counted(body: &[u8]) -> bool {
     let name = body.strip_prefix(b"{\"").unwrap_or_default();
     COUNTED.iter().any(|counted| {
         name.strip_prefix(counted.as_bytes()).is_some_and(|rest| rest.starts_with(b"\""))
@@ -70,7 +70,7 @@ pub(super) struct SessionCounters {
     turn: OpenTurn,
     doubts: Vec<OpenDoubt>,
     request: Option<OpenRequest>,
-    /// Records up to here are copies; what happened in them counts for the parent of the fork.
+    /// The last record that a fork copied. Facts up to it count for the parent of the fork.
     copied: Seq,
 }
 
@@ -99,7 +99,7 @@ struct OpenTurn {
     path: Vec<Kind>,
 }
 
-/// Passes what the tally finds to the ledger.
+/// Passes the findings of the tally to the ledger.
 struct LedgerObserver<'a> {
     /// The time of the record.
     at: Timestamp,
@@ -110,7 +110,7 @@ struct LedgerObserver<'a> {
 impl TallyObserver for LedgerObserver<'_> {
     fn raised(&mut self, number: u64, at: Timestamp, fault: &Fault, scope: &Scope) {
         let Self { turn, ledger, .. } = self;
-        let seen = turn.entry(at, fault, scope, ledger);
+        let seen = turn.fault_entry(at, fault, scope, ledger);
         ledger.record_fault(&seen, fault);
         if turn.path.last() != Some(&seen.kind) && turn.path.len() < PATH_KINDS {
             turn.path.push(seen.kind);
@@ -118,7 +118,7 @@ impl TallyObserver for LedgerObserver<'_> {
         if turn.faults.len() < OPEN_FAULTS {
             turn.faults.insert(number, seen);
         } else {
-            ledger.faults([seen]);
+            ledger.store_faults([seen]);
         }
     }
 
@@ -132,11 +132,11 @@ impl TallyObserver for LedgerObserver<'_> {
     }
 
     fn recovered(&mut self, at: Timestamp, elapsed_ms: u64) {
-        self.ledger.recovery(at, elapsed_ms);
+        self.ledger.count_recovery(at, elapsed_ms);
     }
 
     fn retries_ended(&mut self, at: Timestamp, succeeded: bool) {
-        self.ledger.retried(at, succeeded);
+        self.ledger.count_retried(at, succeeded);
     }
 }
 
@@ -174,11 +174,11 @@ impl SessionCounters {
         &self.doubts
     }
 
-    /// Follows what is in doubt and what a person settled.
-    fn take_doubt(&mut self, at: Timestamp, event: &Event) {
+    /// Adds calls that ended with an unknown outcome, and removes those that a person settled.
+    fn update_doubts(&mut self, at: Timestamp, event: &Event) {
         match event {
             Event::ToolCallEnded { call, tool, outcome, .. } if outcome.is_in_doubt() => {
-                // As the session's own list, whose oldest entry gives way.
+                // The session's own list drops its oldest entry in the same way.
                 if self.doubts.len() >= OPEN_DOUBTS {
                     self.doubts.remove(0);
                 }
@@ -207,24 +207,24 @@ impl SessionCounters {
         } else if record.seq <= self.copied {
             return;
         }
-        self.take_doubt(at, event);
+        self.update_doubts(at, event);
         open_requests::apply(&mut self.request, at, event, ledger);
         if let Event::TurnStarted { .. } = event {
-            self.turn.close(ledger);
-            ledger.turn_began(at);
+            self.turn.store_turn_faults(ledger);
+            ledger.count_turn(at);
         }
         let mut observer = LedgerObserver { at, turn: &mut self.turn, ledger };
         self.tally.apply(event, at, &mut observer);
         let context = self.fold.turn();
         if let Some(activity) = self.fold.apply(event, at, record.turn) {
-            self.turn.count(activity, at, context, ledger);
+            self.turn.count_activity(activity, at, context, ledger);
         }
     }
 }
 
 impl OpenTurn {
-    /// Counts what is not a fault.
-    fn count(
+    /// Counts one activity: steps, calls, usage, retries and the turn's end. Faults are counted by the tally.
+    fn count_activity(
         &mut self,
         activity: Activity<'_>,
         at: Timestamp,
@@ -237,56 +237,58 @@ impl OpenTurn {
                     self.stage = Some(*stage);
                 }
                 let named = |name: &'_ str| !name.is_empty();
-                self.tenant =
-                    Some(settings.tenant()).filter(|it| named(it)).map(|it| ledger.tenant(it));
-                self.user = Some(settings.owner()).filter(|it| named(it)).map(|it| ledger.user(it));
+                self.tenant = Some(settings.tenant())
+                    .filter(|it| named(it))
+                    .map(|it| ledger.intern_tenant(it));
+                self.user =
+                    Some(settings.owner()).filter(|it| named(it)).map(|it| ledger.intern_user(it));
             }
             Activity::StepStarted { model, .. } => {
-                let model = ledger.model(model);
+                let model = ledger.intern_model(model);
                 // The request before it failed.
                 self.settle_request(at, ledger);
                 self.is_unanswered = true;
-                ledger.step(at, &model);
+                ledger.count_step(at, &model);
                 self.model = Some(model);
             }
             Activity::Annotated { topic, data } if topic == spending::TOPIC => {
                 if let (Some(cost), Some(model)) = (data["cost"].as_u64(), data["model"].as_str()) {
-                    let model = ledger.model(model);
-                    ledger.currency(data["currency"].as_str().unwrap_or_default());
-                    ledger.cost(at, &model, self.tenant.as_ref(), cost);
+                    let model = ledger.intern_model(model);
+                    ledger.set_currency(data["currency"].as_str().unwrap_or_default());
+                    ledger.count_cost(at, &model, self.tenant.as_ref(), cost);
                 }
             }
             Activity::Answered { usage, .. } => {
                 self.is_unanswered = false;
                 if let Some(model) = self.model.clone() {
-                    ledger.usage(at, &model, usage);
+                    ledger.count_usage(at, &model, usage);
                 }
                 if let Some(requested_at) = context.and_then(|turn| turn.requested_at) {
-                    ledger.answer(at.since(requested_at));
+                    ledger.record_answer_time(at.since(requested_at));
                 }
             }
             Activity::CallEnded { tool, outcome, duration_ms, .. } => {
-                let (name, took) = (ledger.tool(tool), Duration::from_millis(duration_ms));
-                ledger.call(at, &name, outcome.fault().is_none(), took);
+                let (name, took) = (ledger.intern_tool(tool), Duration::from_millis(duration_ms));
+                ledger.count_call(at, &name, outcome.fault().is_none(), took);
             }
-            Activity::RetryScheduled { .. } => ledger.retry(at),
+            Activity::RetryScheduled { .. } => ledger.count_retry(at),
             Activity::TurnEnded { stop, .. } => {
                 let took = context.map(|turn| at.since(turn.started_at));
-                self.ended(at, stop, took, ledger);
+                self.count_turn_end(at, stop, took, ledger);
             }
-            Activity::SessionEnded { .. } => self.close(ledger),
-            Activity::LateResultDropped { .. } => ledger.late(),
+            Activity::SessionEnded { .. } => self.store_turn_faults(ledger),
+            Activity::LateResultDropped { .. } => ledger.count_late_result(),
             Activity::ModelChanged { from, to, reason, .. } => {
-                let (from, to) = (ledger.model(from), ledger.model(to));
-                ledger.model_changed(&from, &to, reason);
+                let (from, to) = (ledger.intern_model(from), ledger.intern_model(to));
+                ledger.count_model_change(&from, &to, reason);
             }
-            Activity::ObserverLost { .. } => ledger.lost(),
+            Activity::ObserverLost { .. } => ledger.count_lost_observer(),
             _ => {}
         }
     }
 
     /// A fault with its context.
-    fn entry(
+    fn fault_entry(
         &self,
         at: Timestamp,
         fault: &Fault,
@@ -297,18 +299,18 @@ impl OpenTurn {
         let computer = computer
             .map(|hop| hop.name.as_str())
             .or_else(|| fault.detail().text(Fact::Computer))
-            .map(|name| ledger.computer(name));
+            .map(|name| ledger.intern_computer(name));
         FaultEntry {
             at,
             session: self.session,
             kind: fault.kind(),
-            tool: scope.tool.as_deref().map(|tool| ledger.tool(tool)),
+            tool: scope.tool.as_deref().map(|tool| ledger.intern_tool(tool)),
             model: self.model.clone(),
             stage: scope.stage.or(self.stage),
             computer,
-            endpoint: fault.address().map(|address| ledger.endpoint(address)),
-            node: fault.server().map(|server| ledger.node(&server.node)),
-            version: fault.server().map(|server| ledger.version(&server.version)),
+            endpoint: fault.address().map(|address| ledger.intern_endpoint(address)),
+            node: fault.server().map(|server| ledger.intern_node(&server.node)),
+            version: fault.server().map(|server| ledger.intern_version(&server.version)),
             tenant: self.tenant.clone(),
             user: self.user.clone(),
             resolution: None,
@@ -316,7 +318,7 @@ impl OpenTurn {
         }
     }
 
-    fn ended(
+    fn count_turn_end(
         &mut self,
         at: Timestamp,
         stop: StopReason,
@@ -325,25 +327,25 @@ impl OpenTurn {
     ) {
         self.settle_request(at, ledger);
         if let Some(took) = took {
-            ledger.turn_ended(stop, took);
+            ledger.record_turn_time(stop, took);
         }
         let kinds = std::mem::take(&mut self.path);
         if !kinds.is_empty() {
-            ledger.path(at, FaultPath { kinds, end: stop });
+            ledger.count_path(at, FaultPath { kinds, end: stop });
         }
-        self.close(ledger);
+        self.store_turn_faults(ledger);
     }
 
     /// Counts the running step's request if it ended without an answer.
     fn settle_request(&mut self, at: Timestamp, ledger: &mut StatsLedger) {
         if std::mem::take(&mut self.is_unanswered) {
-            ledger.unanswered(at);
+            ledger.count_unanswered(at);
         }
     }
 
     /// Stores the faults of the finished turn.
-    fn close(&mut self, ledger: &mut StatsLedger) {
-        ledger.faults(std::mem::take(&mut self.faults).into_values());
+    fn store_turn_faults(&mut self, ledger: &mut StatsLedger) {
+        ledger.store_faults(std::mem::take(&mut self.faults).into_values());
         self.path.clear();
     }
 }

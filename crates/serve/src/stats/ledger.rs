@@ -18,7 +18,7 @@ use super::metrics_recorder::MetricsRecorder;
 use crate::alerts::FaultNotice;
 
 /// The longest window of a report; older minutes are dropped.
-pub(super) const KEPT: Duration = Duration::from_hours(7 * 24);
+pub(super) const WINDOW_MAX: Duration = Duration::from_hours(7 * 24);
 /// Upper bound of stored faults, recoveries and paths; the oldest minutes are dropped first.
 const ROWS: usize = 100_000;
 /// Upper bound of faults collected between two alert rounds; further ones are dropped.
@@ -98,7 +98,7 @@ impl Minute {
 /// All stored minutes.
 #[derive(Debug, Default)]
 pub(super) struct StatsLedger {
-    /// Receives each count at once, for Prometheus.
+    /// Updates Prometheus with each count; `None` for the ledger behind `/api/stats`.
     recorder: Option<MetricsRecorder>,
     /// The faults for alerts and the time from which they are collected; `None` without alerts.
     notices: Option<(Timestamp, Vec<FaultNotice>)>,
@@ -142,42 +142,42 @@ impl StatsLedger {
         Self { recorder: Some(recorder), ..Self::default() }
     }
 
-    pub(super) fn tool(&mut self, name: &str) -> Name {
+    pub(super) fn intern_tool(&mut self, name: &str) -> Name {
         self.tools.get(name)
     }
 
-    pub(super) fn model(&mut self, name: &str) -> Name {
+    pub(super) fn intern_model(&mut self, name: &str) -> Name {
         self.models.get(name)
     }
 
-    pub(super) fn computer(&mut self, name: &str) -> Name {
+    pub(super) fn intern_computer(&mut self, name: &str) -> Name {
         self.computers.get(name)
     }
 
-    pub(super) fn endpoint(&mut self, name: &str) -> Name {
+    pub(super) fn intern_endpoint(&mut self, name: &str) -> Name {
         self.endpoints.get(name)
     }
 
-    pub(super) fn node(&mut self, name: &str) -> Name {
+    pub(super) fn intern_node(&mut self, name: &str) -> Name {
         self.nodes.get(name)
     }
 
-    pub(super) fn version(&mut self, name: &str) -> Name {
+    pub(super) fn intern_version(&mut self, name: &str) -> Name {
         self.versions.get(name)
     }
 
-    pub(super) fn tenant(&mut self, name: &str) -> Name {
+    pub(super) fn intern_tenant(&mut self, name: &str) -> Name {
         self.tenants.get(name)
     }
 
-    pub(super) fn user(&mut self, name: &str) -> Name {
+    pub(super) fn intern_user(&mut self, name: &str) -> Name {
         self.users.get(name)
     }
 
-    /// Reports a fault to metrics and alerts. Its entry is stored once its resolution is known.
+    /// Reports a fault to metrics and alerts at once. Its entry is stored later, by `store_faults`, with its resolution.
     pub(super) fn record_fault(&mut self, seen: &FaultEntry, fault: &Fault) {
         if let Some(recorder) = &mut self.recorder {
-            recorder.fault(seen);
+            recorder.record_fault(seen);
         }
         if let Some((since, notices)) = &mut self.notices
             && seen.at > *since
@@ -203,77 +203,89 @@ impl StatsLedger {
         self.notices.as_mut().map(|(_, notices)| std::mem::take(notices)).unwrap_or_default()
     }
 
-    pub(super) fn retry(&mut self, at: Timestamp) {
-        self.at(at).retries += 1;
-        self.with_recorder(MetricsRecorder::retry);
+    pub(super) fn count_retry(&mut self, at: Timestamp) {
+        self.minute_mut(at).retries += 1;
+        self.with_recorder(MetricsRecorder::record_retry);
     }
 
     /// Counts the result of a retried operation.
-    pub(super) fn retried(&mut self, at: Timestamp, has_succeeded: bool) {
-        let minute = self.at(at);
+    pub(super) fn count_retried(&mut self, at: Timestamp, has_succeeded: bool) {
+        let minute = self.minute_mut(at);
         *(if has_succeeded { &mut minute.succeeded } else { &mut minute.failed }) += 1;
-        self.with_recorder(|recorder| recorder.retried(has_succeeded));
+        self.with_recorder(|recorder| recorder.record_retried(has_succeeded));
     }
 
     /// Counts a model request that ended without an answer.
-    pub(super) fn unanswered(&mut self, at: Timestamp) {
-        self.at(at).unanswered += 1;
+    pub(super) fn count_unanswered(&mut self, at: Timestamp) {
+        self.minute_mut(at).unanswered += 1;
     }
 
-    pub(super) fn turn_began(&mut self, at: Timestamp) {
-        self.at(at).turns += 1;
+    pub(super) fn count_turn(&mut self, at: Timestamp) {
+        self.minute_mut(at).turns += 1;
     }
 
-    pub(super) fn turn_ended(&self, stop: StopReason, took: Duration) {
-        self.with_recorder(|recorder| recorder.turn(stop, took));
+    pub(super) fn record_turn_time(&self, stop: StopReason, took: Duration) {
+        self.with_recorder(|recorder| recorder.record_turn(stop, took));
     }
 
-    pub(super) fn step(&mut self, at: Timestamp, model: &Name) {
-        *self.at(at).steps.entry(Arc::clone(model)).or_default() += 1;
-        self.with_recorder(|recorder| recorder.step(model));
+    pub(super) fn count_step(&mut self, at: Timestamp, model: &Name) {
+        *self.minute_mut(at).steps.entry(Arc::clone(model)).or_default() += 1;
+        self.with_recorder(|recorder| recorder.record_step(model));
     }
 
     /// Counts the tokens of an answer.
-    pub(super) fn usage(&mut self, at: Timestamp, model: &Name, usage: Usage) {
-        *self.at(at).usage.entry(Arc::clone(model)).or_default() += usage;
-        self.with_recorder(|recorder| recorder.usage(model, usage));
+    pub(super) fn count_usage(&mut self, at: Timestamp, model: &Name, usage: Usage) {
+        *self.minute_mut(at).usage.entry(Arc::clone(model)).or_default() += usage;
+        self.with_recorder(|recorder| recorder.record_usage(model, usage));
     }
 
-    /// Counts what a request cost, in millionths.
-    pub(super) fn cost(&mut self, at: Timestamp, model: &Name, tenant: Option<&Name>, cost: u64) {
-        let minute = self.at(at);
+    /// Counts the cost of a request, in millionths of the currency.
+    pub(super) fn count_cost(
+        &mut self,
+        at: Timestamp,
+        model: &Name,
+        tenant: Option<&Name>,
+        cost: u64,
+    ) {
+        let minute = self.minute_mut(at);
         *minute.cost_by_model.entry(Arc::clone(model)).or_default() += cost;
         if let Some(tenant) = tenant {
             *minute.cost_by_tenant.entry(Arc::clone(tenant)).or_default() += cost;
         }
-        self.with_recorder(|recorder| recorder.cost(model, tenant, cost));
+        self.with_recorder(|recorder| recorder.record_cost(model, tenant, cost));
     }
 
-    pub(super) fn currency(&mut self, currency: &str) {
+    pub(super) fn set_currency(&mut self, currency: &str) {
         if self.currency != currency {
             currency.clone_into(&mut self.currency);
         }
     }
 
-    pub(super) fn answer(&self, took: Duration) {
-        self.with_recorder(|recorder| recorder.answer(took));
+    pub(super) fn record_answer_time(&self, took: Duration) {
+        self.with_recorder(|recorder| recorder.record_answer(took));
     }
 
-    pub(super) fn call(&mut self, at: Timestamp, tool: &Name, has_succeeded: bool, took: Duration) {
-        *self.at(at).calls.entry(Arc::clone(tool)).or_default() += 1;
-        self.with_recorder(|recorder| recorder.call(tool, has_succeeded, took));
+    pub(super) fn count_call(
+        &mut self,
+        at: Timestamp,
+        tool: &Name,
+        has_succeeded: bool,
+        took: Duration,
+    ) {
+        *self.minute_mut(at).calls.entry(Arc::clone(tool)).or_default() += 1;
+        self.with_recorder(|recorder| recorder.record_call(tool, has_succeeded, took));
     }
 
-    pub(super) fn model_changed(&self, from: &Name, to: &Name, reason: ModelChangeReason) {
-        self.with_recorder(|recorder| recorder.model_changed(from, to, reason));
+    pub(super) fn count_model_change(&self, from: &Name, to: &Name, reason: ModelChangeReason) {
+        self.with_recorder(|recorder| recorder.record_model_change(from, to, reason));
     }
 
-    pub(super) fn late(&self) {
-        self.with_recorder(MetricsRecorder::late);
+    pub(super) fn count_late_result(&self) {
+        self.with_recorder(MetricsRecorder::record_late_result);
     }
 
-    pub(super) fn lost(&self) {
-        self.with_recorder(MetricsRecorder::lost);
+    pub(super) fn count_lost_observer(&self) {
+        self.with_recorder(MetricsRecorder::record_lost_observer);
     }
 
     fn with_recorder(&self, record: impl FnOnce(&MetricsRecorder)) {
@@ -283,37 +295,37 @@ impl StatsLedger {
     }
 
     /// The minute of this time; created if absent.
-    fn at(&mut self, at: Timestamp) -> &mut Minute {
+    fn minute_mut(&mut self, at: Timestamp) -> &mut Minute {
         self.minutes.entry(minute(at)).or_default()
     }
 
     /// Stores the faults of a finished turn.
-    pub(super) fn faults(&mut self, faults: impl IntoIterator<Item = FaultEntry>) {
+    pub(super) fn store_faults(&mut self, faults: impl IntoIterator<Item = FaultEntry>) {
         for seen in faults {
-            self.at(seen.at).faults.push(seen);
+            self.minute_mut(seen.at).faults.push(seen);
             self.rows += 1;
         }
     }
 
-    pub(super) fn recovery(&mut self, at: Timestamp, millis: u64) {
-        self.at(at).recoveries.push(millis);
+    pub(super) fn count_recovery(&mut self, at: Timestamp, millis: u64) {
+        self.minute_mut(at).recoveries.push(millis);
         self.rows += 1;
-        self.with_recorder(|recorder| recorder.recovery(Duration::from_millis(millis)));
+        self.with_recorder(|recorder| recorder.record_recovery(Duration::from_millis(millis)));
     }
 
-    pub(super) fn path(&mut self, at: Timestamp, path: FaultPath) {
-        self.at(at).paths.push(path);
+    pub(super) fn count_path(&mut self, at: Timestamp, path: FaultPath) {
+        self.minute_mut(at).paths.push(path);
         self.rows += 1;
     }
 
     /// The minutes from this time on, oldest first.
-    pub(super) fn since(&self, since: Timestamp) -> impl Iterator<Item = &Minute> {
+    pub(super) fn minutes_since(&self, since: Timestamp) -> impl Iterator<Item = &Minute> {
         self.minutes.range(minute(since)..).map(|(_, minute)| minute)
     }
 
     /// Drops minutes that are too old, and the oldest ones above `ROWS`.
     pub(super) fn trim(&mut self, now: Timestamp) {
-        let oldest = minute(before(now, KEPT));
+        let oldest = minute(time_before(now, WINDOW_MAX));
         while let Some(entry) = self.minutes.first_entry() {
             let is_old = *entry.key() < oldest;
             if !is_old && self.rows <= ROWS {
@@ -335,7 +347,7 @@ fn minute(at: Timestamp) -> i64 {
 }
 
 /// `at` minus `length`.
-pub(super) fn before(at: Timestamp, length: Duration) -> Timestamp {
+pub(super) fn time_before(at: Timestamp, length: Duration) -> Timestamp {
     let micros = i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
     Timestamp::from_micros(at.as_micros().saturating_sub(micros))
 }
@@ -369,7 +381,7 @@ mod tests {
         let start = Timestamp::from_micros(1_794_729_600_000_000);
         for number in 0..3_u64 {
             let at = start.after(Duration::from_mins(number));
-            ledger.faults((0..ROWS / 2).map(|_| seen(at)));
+            ledger.store_faults((0..ROWS / 2).map(|_| seen(at)));
         }
         ledger.trim(start.after(Duration::from_mins(3)));
         assert_eq!(ledger.rows, ROWS / 2 * 2);
@@ -380,8 +392,8 @@ mod tests {
     fn what_is_older_than_the_longest_window_is_let_go_without_a_word() {
         let mut ledger = StatsLedger::default();
         let start = Timestamp::from_micros(1_794_729_600_000_000);
-        ledger.faults([seen(start)]);
-        ledger.trim(start.after(KEPT + Duration::from_mins(2)));
+        ledger.store_faults([seen(start)]);
+        ledger.trim(start.after(WINDOW_MAX + Duration::from_mins(2)));
         assert_eq!((ledger.rows, ledger.minutes.len(), ledger.cut_at), (0, 0, None));
     }
 
@@ -389,9 +401,9 @@ mod tests {
     fn names_beyond_the_bound_share_one() {
         let mut ledger = StatsLedger::default();
         for number in 0..NAMES {
-            ledger.tool(&format!("tool_{number}"));
+            ledger.intern_tool(&format!("tool_{number}"));
         }
-        assert_eq!(&*ledger.tool("one more"), OTHER);
-        assert_eq!(&*ledger.tool("tool_7"), "tool_7");
+        assert_eq!(&*ledger.intern_tool("one more"), OTHER);
+        assert_eq!(&*ledger.intern_tool("tool_7"), "tool_7");
     }
 }

@@ -1,5 +1,5 @@
-//! Counts for Prometheus: only what this server wrote, so that the sum over all servers of a journal counts each
-//! record once.
+//! Counts for Prometheus: only records that this server wrote, so that the sum over all servers of a journal counts
+//! each record once.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -7,7 +7,7 @@ use budao_core::{Fault, Kind, Timestamp, engine::WrittenRange, event::SessionId}
 use budao_journal::{PageLimits, Reader};
 
 use super::{
-    PAGE, RECORDS,
+    PAGE, RECORDS_MAX,
     fold::{self, SessionCounters},
     ledger::StatsLedger,
     metrics_recorder::MetricsRecorder,
@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 /// Upper bound of sessions whose context is stored; beyond it, all contexts are read again.
 const SESSIONS: usize = 20_000;
 /// Upper bound of ranges that wait to be counted; further ones are left out of the metrics.
-const RANGES: usize = 200_000;
+const RANGES_MAX: usize = 200_000;
 
 /// The metrics of the records that this server wrote.
 #[derive(Debug)]
@@ -37,8 +37,8 @@ impl NodeMetrics {
         }
     }
 
-    /// Counts what was written, about `RECORDS` records at most. Returns true if all was counted; the rest waits for
-    /// the next call.
+    /// Counts the written records, about `RECORDS_MAX` at most. Returns true if all were counted; the rest waits for the
+    /// next call.
     ///
     /// # Errors
     /// If the journal fails. The next call continues there.
@@ -48,9 +48,9 @@ impl NodeMetrics {
         written: Vec<WrittenRange>,
         now: Timestamp,
     ) -> Result<bool, Fault> {
-        let room = RANGES.saturating_sub(self.waiting.len());
+        let room = RANGES_MAX.saturating_sub(self.waiting.len());
         self.waiting.extend(written.into_iter().take(room));
-        let mut pages = RECORDS / PAGE.records;
+        let mut pages = RECORDS_MAX / PAGE.records;
         while pages > 0
             && let Some(range) = self.waiting.pop_front()
         {
@@ -85,7 +85,7 @@ impl NodeMetrics {
         }
         let Some(counters) = self.sessions.get_mut(&range.session) else { return Ok(None) };
         for stored in page.records.iter().take_while(|stored| stored.seq <= range.head) {
-            if fold::counts(&stored.body) {
+            if fold::is_counted(&stored.body) {
                 counters.take(&stored.record()?, &mut self.ledger);
             }
             counters.after = stored.seq;

@@ -1,4 +1,4 @@
-//! The model requests of open turns, as the records tell them: under way, or held by a gate.
+//! The model requests of open turns, derived from the records: under way, or held by a gate.
 //!
 //! A server reports the gates that it has. A reader of the journal has none; it groups the open requests of all
 //! processes by their model instead.
@@ -15,7 +15,7 @@ use super::ledger::{Name, StatsLedger};
 pub(super) struct OpenRequest {
     model: Name,
     hold: Option<Hold>,
-    /// The code of the last failure of the service that the turn knows.
+    /// The code of the service's last failure in this turn.
     last_error: Option<&'static str>,
 }
 
@@ -38,7 +38,8 @@ pub(super) fn apply(
     match event {
         Event::StepStarted { model, .. } => {
             let last_error = request.take().and_then(|request| request.last_error);
-            *request = Some(OpenRequest { model: ledger.model(model), hold: None, last_error });
+            *request =
+                Some(OpenRequest { model: ledger.intern_model(model), hold: None, last_error });
         }
         Event::RequestHeld { reason, until, fault, .. } => {
             let Some(request) = request else { return };
@@ -94,10 +95,10 @@ pub(super) fn group<'a>(requests: impl Iterator<Item = &'a OpenRequest>) -> Vec<
     for request in requests {
         groups.entry(&request.model).or_default().push(request);
     }
-    groups.into_iter().map(|(model, requests)| load(model, &requests)).collect()
+    groups.into_iter().map(|(model, requests)| load_of_model(model, &requests)).collect()
 }
 
-fn load(model: &Name, requests: &[&OpenRequest]) -> ModelLoad {
+fn load_of_model(model: &Name, requests: &[&OpenRequest]) -> ModelLoad {
     let holds = || requests.iter().filter_map(|request| request.hold);
     let shut = || holds().filter(|hold| hold.reason != HoldReason::Capacity);
     // The newest record knows best when the gate opens.

@@ -23,7 +23,7 @@ use self::{
 };
 use super::{
     OpenDoubt,
-    ledger::{FaultEntry, StatsLedger, before},
+    ledger::{FaultEntry, StatsLedger, time_before},
 };
 
 /// Upper bound of rows per table.
@@ -207,8 +207,8 @@ impl Report {
         now: Timestamp,
         complete: bool,
     ) -> Self {
-        let since = bucket_of(before(now, window.length()), window);
-        let minutes: Vec<_> = ledger.since(since).collect();
+        let since = bucket_of(time_before(now, window.length()), window);
+        let minutes: Vec<_> = ledger.minutes_since(since).collect();
         let closed = minutes.iter().flat_map(|minute| &minute.faults);
         let seen: Vec<&FaultEntry> = closed.chain(open).filter(|seen| seen.at >= since).collect();
         let (mut calls, mut steps) = (BTreeMap::new(), BTreeMap::new());
@@ -216,13 +216,13 @@ impl Report {
         for minute in &minutes {
             turns += minute.turns;
             steps_unanswered += minute.unanswered;
-            add_all(&mut calls, &minute.calls);
-            add_all(&mut steps, &minute.steps);
+            add_counts(&mut calls, &minute.calls);
+            add_counts(&mut steps, &minute.steps);
             retries.attempts += minute.retries;
             retries.succeeded += minute.succeeded;
             retries.failed += minute.failed;
         }
-        retries.success_rate = share(retries.succeeded, retries.succeeded + retries.failed);
+        retries.success_rate = ratio(retries.succeeded, retries.succeeded + retries.failed);
         let recoveries = minutes.iter().flat_map(|minute| minute.recoveries.iter().copied());
         Self {
             window: window.into(),
@@ -272,13 +272,16 @@ impl Report {
     }
 }
 
-fn add_all<'a>(sum: &mut BTreeMap<&'a str, u64>, counts: &'a BTreeMap<super::ledger::Name, u64>) {
+fn add_counts<'a>(
+    sum: &mut BTreeMap<&'a str, u64>,
+    counts: &'a BTreeMap<super::ledger::Name, u64>,
+) {
     for (name, count) in counts {
         *sum.entry(name).or_default() += count;
     }
 }
 
-fn share(part: u64, whole: u64) -> Option<f64> {
+fn ratio(part: u64, whole: u64) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "a share needs few digits")]
     (whole > 0).then(|| (part as f64 / whole as f64 * 1e4).round() / 1e4)
 }

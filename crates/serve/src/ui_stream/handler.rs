@@ -23,8 +23,8 @@ use crate::{
     admission::AdmissionPermit,
     front_end::{
         EventSink, PagedReader, Prelude, Projection as _, RESUME, RunAction, RunNote, StreamCursor,
-        StreamPlan, Thread, cancel_thread, json_body, message_command, offer_tools, query_of,
-        respond, submit_run, violated,
+        StreamPlan, Thread, cancel_thread, constraint_fault, json_body, message_command,
+        offer_tools, query_of, respond, submit_run,
     },
     http_api::{Caller, fault_response},
     problem::Problem,
@@ -62,7 +62,7 @@ fn version(ui: Option<u8>) -> Result<UiVersion, Fault> {
     match ui {
         None | Some(7) => Ok(UiVersion::V7),
         Some(6) => Ok(UiVersion::V6),
-        Some(other) => Err(violated("ui", "6 or 7", &other.to_string())),
+        Some(other) => Err(constraint_fault("ui", "6 or 7", &other.to_string())),
     }
 }
 
@@ -248,7 +248,7 @@ async fn stream(
     let reader = PagedReader { server, permit: &permit };
     let (mut plan, state) = StreamPlan::new(&reader, thread, start, Prelude::Nothing).await?;
     let lang = caller.accepted_lang.unwrap_or(thread.meta.language);
-    let projector = UiProjector::new(run.ui, &state, plan.from, lang).only(run.own);
+    let projector = UiProjector::new(run.ui, &state, plan.from, lang).showing_only(run.own);
     let name = format!("{}.{}.{}", thread.session, thread.epoch, run.at);
     let mut headers = vec![
         (STREAM_VERSION, "v1".to_owned()),

@@ -1,4 +1,4 @@
-//! The body that `useChat` posts, and what of it is new.
+//! The body that `useChat` posts: reads it and finds the new parts.
 
 use budao_core::{
     Fault, Kind,
@@ -12,7 +12,8 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use crate::front_end::{
-    FrontEndTool, RunAction, RunNote, Submission, Thread, check_id, known_turn, violated,
+    FrontEndTool, RunAction, RunNote, Submission, Thread, check_id, constraint_fault,
+    turn_of_answer,
 };
 
 /// The body of `POST /api/chat`.
@@ -46,7 +47,7 @@ impl ChatInput {
         if !body.contains_key("id") {
             let rule =
                 "the chat's id; WorkflowChatTransport sends it with prepareSendMessagesRequest";
-            return Err(violated("id", rule, ""));
+            return Err(constraint_fault("id", rule, ""));
         }
         let input: Self = serde_json::from_value(body.into()).map_err(|error| {
             Fault::new(Kind::BadRequest, Operation::ServeRequest)
@@ -68,29 +69,35 @@ impl ChatInput {
         Some(texts.collect())
     }
 
-    /// What is new, as a run. Its id is the id of the user's message, or follows from the answers.
+    /// The new parts as a run. The run's id is the id of the user's message, or is derived from the answers.
     ///
     /// # Errors
     /// `constraint_violated` for messages that do not extend the chat.
     pub(super) fn submission(&self, thread: &Thread) -> Result<Submission, Fault> {
-        let last =
-            self.messages.last().ok_or_else(|| violated("messages", "at least one", "[]"))?;
+        let last = self
+            .messages
+            .last()
+            .ok_or_else(|| constraint_fault("messages", "at least one", "[]"))?;
         if self.trigger.as_deref() == Some("regenerate-message") {
             return regenerate(thread);
         }
         match last.role.as_str() {
             "user" => {
-                let blocks =
-                    last.parts.iter().filter_map(block).collect::<Result<Vec<Block>, Fault>>()?;
+                let blocks = last
+                    .parts
+                    .iter()
+                    .filter_map(read_block)
+                    .collect::<Result<Vec<Block>, Fault>>()?;
                 if blocks.is_empty() {
-                    return Err(violated("messages.parts", "text or pictures", &last.id));
+                    return Err(constraint_fault("messages.parts", "text or pictures", &last.id));
                 }
                 let note = RunNote { run: last.id.clone(), message: Some(last.id.clone()) };
-                let actions = thread.complete(&last.id, vec![RunAction::Message(blocks)])?;
+                let actions =
+                    thread.complete_actions(&last.id, vec![RunAction::Message(blocks)])?;
                 Ok(Submission { note, actions })
             }
-            "assistant" => last.answers(thread),
-            role => Err(violated("messages.role", "user or assistant", role)),
+            "assistant" => last.read_answers(thread),
+            role => Err(constraint_fault("messages.role", "user or assistant", role)),
         }
     }
 
@@ -100,10 +107,10 @@ impl ChatInput {
     /// `constraint_violated` for an answer that the chat does not have.
     pub(super) fn check_history(&self, turns: u64) -> Result<(), Fault> {
         for (index, message) in self.messages.iter().enumerate() {
-            let is_known = known_turn(&message.id).is_some_and(|turn| turn <= turns);
+            let is_known = turn_of_answer(&message.id).is_some_and(|turn| turn <= turns);
             if message.role == "assistant" && !is_known {
                 let rule = "an answer of this chat, with its id; the chat keeps the history";
-                return Err(violated(&format!("messages[{index}].id"), rule, &message.id));
+                return Err(constraint_fault(&format!("messages[{index}].id"), rule, &message.id));
             }
         }
         Ok(())
@@ -120,21 +127,21 @@ fn regenerate(thread: &Thread) -> Result<Submission, Fault> {
         }
         _ => {
             let rule = "submit-message; regenerate-message continues a failed turn only";
-            Err(violated("trigger", rule, "regenerate-message"))
+            Err(constraint_fault("trigger", rule, "regenerate-message"))
         }
     }
 }
 
 impl UiMessage {
     /// The answers and results that the client added to a message of the model.
-    fn answers(&self, thread: &Thread) -> Result<Submission, Fault> {
+    fn read_answers(&self, thread: &Thread) -> Result<Submission, Fault> {
         let mut answers = Vec::new();
         for part in &self.parts {
-            answers.extend(answer(part, thread)?);
+            answers.extend(read_answer(part, thread)?);
         }
         if answers.is_empty() {
             let rule = "a new message, an answer to a question or the result of a call";
-            return Err(violated("messages", rule, &self.id));
+            return Err(constraint_fault("messages", rule, &self.id));
         }
         let digest = Sha256::digest(format!("{answers:?}"));
         let name: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
@@ -144,7 +151,7 @@ impl UiMessage {
 }
 
 /// The answer or the result in a part of a message; `None` if the chat has it.
-fn answer(part: &Value, thread: &Thread) -> Result<Option<RunAction>, Fault> {
+fn read_answer(part: &Value, thread: &Thread) -> Result<Option<RunAction>, Fault> {
     let text = |name: &str| part.get(name).and_then(Value::as_str);
     let (Some(state), Some(call)) = (text("state"), text("toolCallId")) else { return Ok(None) };
     let is_of_server = part.get("providerExecuted").and_then(Value::as_bool).unwrap_or(false);
@@ -155,7 +162,11 @@ fn answer(part: &Value, thread: &Thread) -> Result<Option<RunAction>, Fault> {
             let (Some(id), Some(approved)) = (approval.get("id").and_then(Value::as_str), approved)
             else {
                 let rule = "an object with id and approved";
-                return Err(violated("messages.parts.approval", rule, &approval.to_string()));
+                return Err(constraint_fault(
+                    "messages.parts.approval",
+                    rule,
+                    &approval.to_string(),
+                ));
             };
             Ok(Some(RunAction::Answer {
                 question: QuestionId(id.into()),
@@ -179,16 +190,16 @@ fn answer(part: &Value, thread: &Thread) -> Result<Option<RunAction>, Fault> {
 }
 
 /// A part of the user's message as a block; `None` for parts without content for the model.
-fn block(part: &Value) -> Option<Result<Block, Fault>> {
+fn read_block(part: &Value) -> Option<Result<Block, Fault>> {
     let text = |name: &str| part.get(name).and_then(Value::as_str);
     match text("type")? {
         "text" => Some(Ok(Block::Text(text("text").unwrap_or_default().to_owned()))),
-        "file" => Some(picture(text("mediaType"), text("url"))),
+        "file" => Some(read_image(text("mediaType"), text("url"))),
         _ => None,
     }
 }
 
-fn picture(media_type: Option<&str>, url: Option<&str>) -> Result<Block, Fault> {
+fn read_image(media_type: Option<&str>, url: Option<&str>) -> Result<Block, Fault> {
     let media_type = media_type.filter(|kind| kind.starts_with("image/"));
     let data = url.and_then(|url| url.strip_prefix("data:")?.split_once(";base64,"));
     match (media_type, data) {
@@ -197,7 +208,7 @@ fn picture(media_type: Option<&str>, url: Option<&str>) -> Result<Block, Fault> 
         }
         _ => {
             let rule = "pictures as data URLs";
-            Err(violated("messages.parts.url", rule, url.unwrap_or_default()))
+            Err(constraint_fault("messages.parts.url", rule, url.unwrap_or_default()))
         }
     }
 }

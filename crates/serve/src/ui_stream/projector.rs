@@ -56,11 +56,11 @@ pub(crate) struct UiProjector {
     has_open_step: bool,
     part: Option<OpenPart>,
     /// Counts the parts of an attempt.
-    parts: u32,
+    part_count: u32,
     has_thoughts: bool,
     calls: TurnCalls,
     /// Questions about something other than a call.
-    plans: BTreeSet<CallId>,
+    plan_questions: BTreeSet<CallId>,
 }
 
 impl UiProjector {
@@ -80,10 +80,10 @@ impl UiProjector {
             attempt: 1,
             has_open_step: false,
             part: None,
-            parts: 0,
+            part_count: 0,
             has_thoughts: false,
             calls: TurnCalls::default(),
-            plans: BTreeSet::new(),
+            plan_questions: BTreeSet::new(),
         };
         projector.set_tools(&state.settings);
         projector
@@ -91,7 +91,7 @@ impl UiProjector {
 
     /// Shows only the turn of this message.
     #[must_use]
-    pub(crate) fn only(mut self, message: Option<CommandId>) -> Self {
+    pub(crate) fn showing_only(mut self, message: Option<CommandId>) -> Self {
         self.only = message;
         self
     }
@@ -102,7 +102,7 @@ impl UiProjector {
             offers.flat_map(|offer| &offer.tools).map(|tool| tool.name.clone()).collect();
     }
 
-    fn chunk(sink: &mut EventSink, chunk: &Value) {
+    fn push_chunk(sink: &mut EventSink, chunk: &Value) {
         sink.push(chunk.to_string());
     }
 
@@ -110,13 +110,13 @@ impl UiProjector {
         self.only.is_none() || self.only == self.message
     }
 
-    fn begin(&mut self, sink: &mut EventSink) {
+    fn begin_message(&mut self, sink: &mut EventSink) {
         if self.is_active {
             return;
         }
         (self.is_active, self.is_paused) = (true, false);
         let id = format!("turn-{}", self.turn);
-        Self::chunk(sink, &json!({ "type": "start", "messageId": id }));
+        Self::push_chunk(sink, &json!({ "type": "start", "messageId": id }));
         if self.step > 0 {
             self.open_step(sink);
         }
@@ -124,48 +124,48 @@ impl UiProjector {
 
     fn open_step(&mut self, sink: &mut EventSink) {
         self.has_open_step = true;
-        Self::chunk(sink, &json!({ "type": "start-step" }));
+        Self::push_chunk(sink, &json!({ "type": "start-step" }));
     }
 
     fn close_part(&mut self, sink: &mut EventSink) {
         if let Some(part) = self.part.take() {
             let kind = format!("{}-end", part.kind);
-            Self::chunk(sink, &json!({ "type": kind, "id": part.id }));
+            Self::push_chunk(sink, &json!({ "type": kind, "id": part.id }));
         }
     }
 
     fn close_step(&mut self, sink: &mut EventSink) {
         self.close_part(sink);
         if std::mem::take(&mut self.has_open_step) {
-            Self::chunk(sink, &json!({ "type": "finish-step" }));
+            Self::push_chunk(sink, &json!({ "type": "finish-step" }));
         }
     }
 
-    fn add(&mut self, kind: &'static str, text: &str, sink: &mut EventSink) {
+    fn push_delta(&mut self, kind: &'static str, text: &str, sink: &mut EventSink) {
         if text.is_empty() {
             return;
         }
         if self.part.as_ref().is_none_or(|part| part.kind != kind) {
             self.close_part(sink);
-            self.parts += 1;
-            let id = format!("{}.{}.{}", self.step, self.attempt, self.parts);
-            Self::chunk(sink, &json!({ "type": format!("{kind}-start"), "id": id }));
+            self.part_count += 1;
+            let id = format!("{}.{}.{}", self.step, self.attempt, self.part_count);
+            Self::push_chunk(sink, &json!({ "type": format!("{kind}-start"), "id": id }));
             self.part = Some(OpenPart { kind, id });
         }
         let id = self.part.as_ref().map_or("", |part| &part.id);
-        sink.push(delta(kind, id, text));
+        sink.push(delta_chunk(kind, id, text));
     }
 
-    fn answered(&mut self, blocks: &[Block], is_streamed: bool, sink: &mut EventSink) {
+    fn project_answer(&mut self, blocks: &[Block], is_streamed: bool, sink: &mut EventSink) {
         if !self.has_thoughts {
             for block in blocks {
                 if let Block::Thinking { text, .. } = block {
-                    self.add("reasoning", text, sink);
+                    self.push_delta("reasoning", text, sink);
                 }
             }
         }
         if !is_streamed {
-            self.add("text", &text_of(blocks), sink);
+            self.push_delta("text", &text_of(blocks), sink);
         }
         self.close_part(sink);
         for block in blocks {
@@ -187,11 +187,11 @@ impl UiProjector {
         let mut available = start.clone();
         available["type"] = "tool-input-available".into();
         available["input"] = input;
-        Self::chunk(sink, &start);
-        Self::chunk(sink, &available);
+        Self::push_chunk(sink, &start);
+        Self::push_chunk(sink, &available);
     }
 
-    fn call_ended(&mut self, call: &CallId, outcome: &Outcome, sink: &mut EventSink) {
+    fn project_call_end(&mut self, call: &CallId, outcome: &Outcome, sink: &mut EventSink) {
         let chunk = match outcome {
             Outcome::Done(output) => {
                 json!({ "type": "tool-output-available", "toolCallId": call, "output": output.data })
@@ -204,7 +204,7 @@ impl UiProjector {
                 json!({ "type": "tool-output-error", "toolCallId": call, "errorText": error })
             }
         };
-        Self::chunk(sink, &chunk);
+        Self::push_chunk(sink, &chunk);
     }
 
     fn error_text(&self, fault: &Fault) -> String {
@@ -212,19 +212,19 @@ impl UiProjector {
         format!("{text} ({})", fault.kind().row().code)
     }
 
-    fn asked(&mut self, asked: &QuestionDetails<'_>, sink: &mut EventSink) {
+    fn project_question(&mut self, asked: &QuestionDetails<'_>, sink: &mut EventSink) {
         if !self.calls.has(asked.call) {
             // A plan has no call of the model, and the client wants one.
-            self.plans.insert(asked.call.clone());
+            self.plan_questions.insert(asked.call.clone());
             self.add_call(asked.call, asked.tool, asked.arguments.clone(), sink);
         }
         let request = json!({
             "type": "tool-approval-request", "approvalId": asked.question, "toolCallId": asked.call,
         });
-        Self::chunk(sink, &request);
+        Self::push_chunk(sink, &request);
     }
 
-    fn question_closed(
+    fn project_question_end(
         &mut self,
         question: &str,
         call: &CallId,
@@ -239,38 +239,38 @@ impl UiProjector {
             if let Some(note) = note {
                 response["reason"] = note.into();
             }
-            Self::chunk(sink, &response);
+            Self::push_chunk(sink, &response);
         }
-        if self.plans.remove(call) {
+        if self.plan_questions.remove(call) {
             let chunk = match approved {
                 true => {
                     json!({ "type": "tool-output-available", "toolCallId": call, "output": {} })
                 }
                 false => json!({ "type": "tool-output-denied", "toolCallId": call }),
             };
-            Self::chunk(sink, &chunk);
+            Self::push_chunk(sink, &chunk);
         }
     }
 
-    fn abandoned(&mut self, sink: &mut EventSink) {
-        if self.parts == 0 {
+    fn project_abandonment(&mut self, sink: &mut EventSink) {
+        if self.part_count == 0 {
             return;
         }
         match self.version {
             UiVersion::V7 => {
                 self.part = None;
-                Self::chunk(sink, &json!({ "type": "reset-step" }));
+                Self::push_chunk(sink, &json!({ "type": "reset-step" }));
             }
             UiVersion::V6 => {
                 self.close_part(sink);
                 let data = json!({ "step": self.step, "attempt": self.attempt });
-                Self::chunk(sink, &json!({ "type": "data-budao-abandoned", "data": data }));
+                Self::push_chunk(sink, &json!({ "type": "data-budao-abandoned", "data": data }));
             }
         }
-        self.parts = 0;
+        self.part_count = 0;
     }
 
-    fn finish(&mut self, reason: &str, metadata: Option<Value>, sink: &mut EventSink) {
+    fn finish_message(&mut self, reason: &str, metadata: Option<Value>, sink: &mut EventSink) {
         self.is_active = false;
         let mut finish = json!({ "type": "finish", "finishReason": reason });
         if let Some(metadata) = metadata {
@@ -279,23 +279,23 @@ impl UiProjector {
         sink.push_end(finish.to_string());
     }
 
-    fn pause(&mut self, sink: &mut EventSink) {
+    fn pause_message(&mut self, sink: &mut EventSink) {
         if !self.is_active || self.calls.pause().is_none() {
             return;
         }
         self.close_step(sink);
         self.is_paused = true;
-        self.finish("tool-calls", None, sink);
+        self.finish_message("tool-calls", None, sink);
     }
 
-    fn turn_ended(
+    fn project_turn_end(
         &mut self,
         stop: StopReason,
         fault: Option<&Fault>,
         usage: Usage,
         sink: &mut EventSink,
     ) {
-        self.begin(sink);
+        self.begin_message(sink);
         self.close_step(sink);
         let reason = match (stop, self.version) {
             (StopReason::EndTurn, _) => "stop",
@@ -311,91 +311,101 @@ impl UiProjector {
             "inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens,
         } });
         match stop {
-            StopReason::Cancelled => Self::chunk(sink, &json!({ "type": "abort" })),
+            StopReason::Cancelled => Self::push_chunk(sink, &json!({ "type": "abort" })),
             StopReason::Failed => {
                 metadata["code"] = fault.kind().row().code.into();
                 let error = self.error_text(fault);
-                Self::chunk(sink, &json!({ "type": "error", "errorText": error }));
+                Self::push_chunk(sink, &json!({ "type": "error", "errorText": error }));
             }
             _ => {}
         }
-        self.finish(reason, Some(metadata), sink);
+        self.finish_message(reason, Some(metadata), sink);
         (self.step, self.is_paused) = (0, false);
     }
 
     /// Facts that begin or end something; `true` if this was one.
-    fn control(&mut self, record: &Record, activity: &Activity<'_>, sink: &mut EventSink) -> bool {
+    fn project_boundary(
+        &mut self,
+        record: &Record,
+        activity: &Activity<'_>,
+        sink: &mut EventSink,
+    ) -> bool {
         match *activity {
             Activity::SettingsChanged { settings } => self.set_tools(settings),
             Activity::TurnStarted { message } => {
                 self.turn = record.turn;
                 self.message = Some(message.clone());
-                (self.step, self.attempt, self.parts) = (0, 1, 0);
+                (self.step, self.attempt, self.part_count) = (0, 1, 0);
                 self.has_thoughts = false;
                 if self.is_shown() {
-                    self.begin(sink);
+                    self.begin_message(sink);
                 }
             }
             Activity::TurnEnded { stop, fault, usage, .. } => {
                 if self.is_shown() {
-                    self.turn_ended(stop, fault, usage, sink);
+                    self.project_turn_end(stop, fault, usage, sink);
                 }
             }
             Activity::ControlRequested { request: ControlRequest::Withdraw(command), .. }
                 if self.only.as_ref() == Some(command) =>
             {
-                Self::chunk(sink, &json!({ "type": "abort" }));
-                self.finish("other", None, sink);
+                Self::push_chunk(sink, &json!({ "type": "abort" }));
+                self.finish_message("other", None, sink);
             }
             _ => return false,
         }
         true
     }
 
-    fn inside(&mut self, activity: &Activity<'_>, is_streamed: bool, sink: &mut EventSink) {
+    fn project_turn_activity(
+        &mut self,
+        activity: &Activity<'_>,
+        is_streamed: bool,
+        sink: &mut EventSink,
+    ) {
         match *activity {
             Activity::StepStarted { step, attempt, .. } => {
-                self.begin(sink);
+                self.begin_message(sink);
                 if step != self.step {
                     self.close_step(sink);
                     self.step = step;
                     self.open_step(sink);
                 }
-                (self.attempt, self.parts, self.has_thoughts) = (attempt, 0, false);
+                (self.attempt, self.part_count, self.has_thoughts) = (attempt, 0, false);
             }
-            Activity::Text { text, .. } => self.add("text", text, sink),
+            Activity::Text { text, .. } => self.push_delta("text", text, sink),
             Activity::Thought { text, .. } => {
                 self.has_thoughts = true;
-                self.add("reasoning", text, sink);
+                self.push_delta("reasoning", text, sink);
             }
-            Activity::AnswerAbandoned { .. } => self.abandoned(sink),
-            Activity::Answered { content, .. } => self.answered(content, is_streamed, sink),
+            Activity::AnswerAbandoned { .. } => self.project_abandonment(sink),
+            Activity::Answered { content, .. } => self.project_answer(content, is_streamed, sink),
             Activity::QuestionAsked(asked) => {
-                self.begin(sink);
-                self.asked(&asked, sink);
+                self.begin_message(sink);
+                self.project_question(&asked, sink);
             }
             Activity::QuestionClosed { question, call, answer } => {
-                self.begin(sink);
+                self.begin_message(sink);
                 let approved = answer.is_some_and(|answer| answer.decision == Decision::Allow);
                 let note = answer.and_then(|answer| answer.note);
-                self.question_closed(&question.0, call, approved, note, sink);
+                self.project_question_end(&question.0, call, approved, note, sink);
             }
             Activity::CallEnded { call, outcome, .. } => {
-                self.begin(sink);
-                self.call_ended(call, outcome, sink);
+                self.begin_message(sink);
+                self.project_call_end(call, outcome, sink);
             }
             Activity::TodosChanged { todos } => {
-                self.begin(sink);
+                self.begin_message(sink);
                 let chunk = json!({ "type": "data-budao-todos", "id": "todos", "data": todos });
-                Self::chunk(sink, &chunk);
+                Self::push_chunk(sink, &chunk);
             }
             Activity::StageEnded {
                 stage: Stage::Aggregation,
                 end: StageEnd::Completed(text),
                 ..
             } => {
-                self.begin(sink);
-                self.add("text", text, sink);
+                self.begin_message(sink);
+                self.push_delta("text", text, sink);
                 self.close_part(sink);
             }
             _ => {}
@@ -403,12 +413,12 @@ impl UiProjector {
     }
 
     /// The turn before ours waits for a person, so ours cannot begin.
-    fn blocked(&mut self, sink: &mut EventSink) {
+    fn push_blocked(&mut self, sink: &mut EventSink) {
         if !self.is_paused && self.calls.pause().is_some() {
             self.is_paused = true;
             let error = translate("front-end-question-open", self.notices.language());
-            Self::chunk(sink, &json!({ "type": "error", "errorText": error }));
-            self.finish("error", None, sink);
+            Self::push_chunk(sink, &json!({ "type": "error", "errorText": error }));
+            self.finish_message("error", None, sink);
         }
     }
 }
@@ -420,21 +430,21 @@ impl Projection for UiProjector {
         let notice = self.notices.apply(record, activity);
         let Some(activity) = activity else { return };
         let has_turn = self.activity.turn().is_some();
-        if self.control(record, &activity, sink) || !has_turn {
+        if self.project_boundary(record, &activity, sink) || !has_turn {
             self.calls.apply(&activity);
             return;
         }
         if !self.is_shown() {
             self.calls.apply(&activity);
-            return self.blocked(sink);
+            return self.push_blocked(sink);
         }
-        self.inside(&activity, is_streamed, sink);
+        self.project_turn_activity(&activity, is_streamed, sink);
         self.calls.apply(&activity);
         if let (Some(value), true) = (notice, self.is_active) {
             let chunk = json!({ "type": "data-budao-event", "transient": true, "data": value });
-            Self::chunk(sink, &chunk);
+            Self::push_chunk(sink, &chunk);
         }
-        self.pause(sink);
+        self.pause_message(sink);
     }
 
     fn prelude(&mut self, _: Prelude, _: &mut EventSink) {}
@@ -455,7 +465,7 @@ impl Projection for UiProjector {
 }
 
 /// A delta chunk. Deltas are most of the chunks, so they are written without a JSON tree.
-fn delta(kind: &str, id: &str, delta: &str) -> String {
+fn delta_chunk(kind: &str, id: &str, delta: &str) -> String {
     let mut chunk = String::with_capacity(delta.len() + id.len() + 48);
     let _ = write!(chunk, r#"{{"type":"{kind}-delta","id":"{id}","delta":"#);
     chunk.push_str(&serde_json::to_string(delta).expect("a string always serialises"));

@@ -17,7 +17,8 @@ use budao_serve::{
     frame::{
         Frame, close,
         connection::{
-            self, CommandRef, Coverage, ExportedState, Head, Hello, RestoredState, Resumption,
+            self, CommandRef, ConnectedFields, Coverage, ExportedState, Head, RestoredState,
+            Resumption,
         },
         worker,
     },
@@ -36,7 +37,7 @@ pub(crate) fn samples(lang: Lang) -> Vec<Frame> {
     let at = Timestamp::from_micros(START);
     let command = CommandId::from("c-7");
     let limits = Limits::default();
-    let hello = Hello {
+    let fields = ConnectedFields {
         connection: "01900000-0000-7000-8000-0000000000c1",
         version: "0.1.0",
         heartbeat: Duration::from_secs(15),
@@ -67,7 +68,7 @@ pub(crate) fn samples(lang: Lang) -> Vec<Frame> {
     let mut state = Session::default();
     state.apply_all(&history(lang)[..48]);
     vec![
-        connection::connected(at, &hello, lang),
+        connection::connected(at, &fields, lang),
         connection::heartbeat(at, &[head], 3_600, lang),
         connection::accepted(at, command_ref, more, lang),
         connection::rejected(at, rejected, &refusal.fault, lang),

@@ -37,7 +37,7 @@ fn a_session_whose_journal_failed_is_read_back_four_times_and_then_left() {
             panic!("given up at {attempt}");
         };
         assert_eq!(wait, policy.delay(attempt, 0.0));
-        assert_eq!(restarts.take_abort(), None);
+        assert_eq!(restarts.take_abort_fault(), None);
     }
     let RestartDecision::Abandon(fault) = restarts.decide(failed(Kind::JournalBusy), &policy)
     else {
@@ -51,8 +51,8 @@ fn after_a_full_disk_the_next_life_ends_its_turn_with_that() {
     let mut restarts = RestartPolicy::new(ID);
     let after = restarts.decide(failed(Kind::JournalFull), &RetryPolicy::default());
     assert!(matches!(after, RestartDecision::Restart(_)), "{after:?}");
-    assert_eq!(restarts.take_abort().map(|fault| fault.kind()), Some(Kind::JournalFull));
-    assert_eq!(restarts.take_abort(), None, "once");
+    assert_eq!(restarts.take_abort_fault().map(|fault| fault.kind()), Some(Kind::JournalFull));
+    assert_eq!(restarts.take_abort_fault(), None, "once");
 }
 
 #[test]
@@ -136,7 +136,7 @@ async fn no_more_sessions_are_loaded_than_may_be_and_all_are_told_oldest_first()
     let third = SessionId(uuid::Uuid::from_u128(9));
     let fault = sessions.send(third, 2, || unreachable!(), 1).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::TooManySessions);
-    let all = sessions.all();
+    let all = sessions.senders();
     assert!(all[0].same_channel(&second) && all[1].same_channel(&first));
 }
 

@@ -1,8 +1,8 @@
 //! Copies sessions from one journal to another with their ids, positions, epochs and traces, and what sessions share:
 //! keys of work that is done once, and notes.
 //!
-//! The source may be in use. A copy that was interrupted goes on where it stopped: what the target has already is
-//! compared, not written again. Every record is read back and compared.
+//! The source may be in use. An interrupted copy continues where it stopped: records that the target
+//! already has are compared, not written again. Every written record is read back and compared.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const KEYS: usize = 1000;
 const PAGE: PageLimits = PageLimits { records: 1000, bytes: 4 << 20 };
 const LEASE: Duration = Duration::from_secs(60);
 
-/// Counts of what a copy found and wrote.
+/// The numbers of items that a copy compared and wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CopyReport {
     /// Sessions that are the same in both journals now.
@@ -48,7 +48,7 @@ pub struct CopyReport {
 /// Copies every session, then keys and notes. `progress` gets the report so far after each session.
 ///
 /// # Errors
-/// When one of the journals fails, or what was read back differs. Sessions before that one are complete.
+/// When one of the journals fails, or a record that was read back differs. Sessions before that one are complete.
 pub async fn copy(
     source: &dyn Transfer,
     target: &dyn Transfer,
@@ -74,7 +74,8 @@ pub async fn copy(
     Ok(report)
 }
 
-/// Copies what belongs to no session. The keys come after the sessions: the records of a call settle its key.
+/// Copies once-keys and notes, which belong to no session. The keys come after the sessions, because the records of a
+/// call settle its key.
 async fn copy_shared(
     source: &dyn Transfer,
     target: &dyn Transfer,
@@ -112,18 +113,20 @@ impl SessionCopy<'_> {
         let info = self.source.info(session).await?;
         let info = info.ok_or_else(|| faults::unknown_session(session, operation))?;
         let lease = match self.target.info(session).await? {
-            Some(there) if there.epoch != info.epoch || there.head > info.head => return Ok(false),
-            Some(there) => self.lease(&there).await?,
-            None => self.adopt(&info).await?,
+            Some(in_target) if in_target.epoch != info.epoch || in_target.head > info.head => {
+                return Ok(false);
+            }
+            Some(in_target) => self.take_lease(&in_target).await?,
+            None => self.create_in_target(&info).await?,
         };
-        let done = self.fill(&info, &lease, report).await;
+        let done = self.copy_missing(&info, &lease, report).await;
         self.target.release(&lease).await?;
         done?;
         self.verify(&info).await?;
         Ok(true)
     }
 
-    async fn lease(&self, there: &HistoryInfo) -> Result<Lease, Fault> {
+    async fn take_lease(&self, in_target: &HistoryInfo) -> Result<Lease, Fault> {
         let request = LeaseRequest {
             session: self.session,
             holder: "copy".into(),
@@ -132,14 +135,14 @@ impl SessionCopy<'_> {
             dead_holder: None,
         };
         let lease = self.target.take_lease(request).await?;
-        Ok(Lease { head: lease.head.max(there.head), ..lease })
+        Ok(Lease { head: lease.head.max(in_target.head), ..lease })
     }
 
-    async fn adopt(&self, info: &HistoryInfo) -> Result<Lease, Fault> {
+    async fn create_in_target(&self, info: &HistoryInfo) -> Result<Lease, Fault> {
         let removed_to = info.first_available - 1;
         let start = self.source.chain(self.session, 0, 0).await?.start;
         if start.seq != removed_to {
-            return Err(self.changed("the source removed records while they were copied"));
+            return Err(self.difference_fault("the source removed records while they were copied"));
         }
         let page = self.source.read(self.session, 0, PageLimits { records: 1, bytes: 0 }).await?;
         let history = TransferredHistory {
@@ -153,15 +156,15 @@ impl SessionCopy<'_> {
         Ok(Lease { head: lease.head.max(removed_to), ..lease })
     }
 
-    async fn fill(
+    async fn copy_missing(
         &self,
         info: &HistoryInfo,
         lease: &Lease,
         report: &mut CopyReport,
     ) -> Result<(), Fault> {
         let snapshot = self.source.snapshot(self.session).await?;
-        self.fill_records(info, lease, snapshot, report).await?;
-        self.fill_commands(lease, report).await?;
+        self.copy_records(info, lease, snapshot, report).await?;
+        self.copy_commands(lease, report).await?;
         let known = self.target.blobs_of(self.session).await?;
         for digest in self.source.blobs_of(self.session).await? {
             if known.contains(&digest) {
@@ -175,8 +178,8 @@ impl SessionCopy<'_> {
         Ok(())
     }
 
-    /// Appends what the target lacks up to the head that the copy began with, with the snapshot where it belongs.
-    async fn fill_records(
+    /// Appends the missing records up to the head at the start of the copy, and the snapshot at its position.
+    async fn copy_records(
         &self,
         info: &HistoryInfo,
         lease: &Lease,
@@ -196,20 +199,22 @@ impl SessionCopy<'_> {
             let until = snapshot.as_ref().filter(|s| s.seq > head).map_or(Seq::MAX, |s| s.seq);
             let until = until.min(info.head);
             let records = page.records.iter().filter(|record| record.seq <= until);
-            let records: Vec<EncodedRecord> = records.map(encoded).collect();
+            let records: Vec<EncodedRecord> = records.map(to_encoded_record).collect();
             if records.is_empty() || page.gap.is_some() {
-                return Err(self.changed("the source removed records while they were copied"));
+                return Err(
+                    self.difference_fault("the source removed records while they were copied")
+                );
             }
             report.records += records.len() as u64;
             head = self.target.adopt_records(lease, head, records, None).await?;
         }
     }
 
-    async fn fill_commands(&self, lease: &Lease, report: &mut CopyReport) -> Result<(), Fault> {
+    async fn copy_commands(&self, lease: &Lease, report: &mut CopyReport) -> Result<(), Fault> {
         let known = self.target.commands(self.session).await?;
         for (command, answer) in self.source.commands(self.session).await? {
-            let there = known.iter().find(|(other, _)| other.id == command.id);
-            match (there, answer) {
+            let in_target = known.iter().find(|(other, _)| other.id == command.id);
+            match (in_target, answer) {
                 (None, answer) => {
                     self.target.adopt_command(self.session, command, answer).await?;
                     report.commands += 1;
@@ -241,7 +246,7 @@ impl SessionCopy<'_> {
             let is_short = same < source.records.len() && same < target.records.len();
             let Some(last) = last.filter(|_| !is_short) else {
                 return Err(self
-                    .changed("a record that was read back differs")
+                    .difference_fault("a record that was read back differs")
                     .with(Fact::FromSeq, after + same as u64 + 1));
             };
             after = last;
@@ -249,7 +254,7 @@ impl SessionCopy<'_> {
         Ok(())
     }
 
-    fn changed(&self, cause: &str) -> Fault {
+    fn difference_fault(&self, cause: &str) -> Fault {
         Fault::new(Kind::SyncFailed, Operation::ImportSession)
             .with(Fact::Path, self.target.kind())
             .with(Fact::Session, self.session.to_string())
@@ -257,7 +262,7 @@ impl SessionCopy<'_> {
     }
 }
 
-fn encoded(record: &StoredRecord) -> EncodedRecord {
+fn to_encoded_record(record: &StoredRecord) -> EncodedRecord {
     let (at, trace, turn, body) = (record.at, record.trace, record.turn, record.body.clone());
     EncodedRecord::from_bytes(at, trace, turn, body)
 }

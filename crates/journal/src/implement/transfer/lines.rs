@@ -227,7 +227,7 @@ async fn export_session(
             ExportLine::Snapshot { snapshot: snapshot.seq, body: BASE64.encode(&snapshot.body) },
         )
     });
-    let mut give_snapshot = |out: &mut (dyn Write + Send), seq: Seq| match &snapshot_line {
+    let mut write_snapshot_line = |out: &mut (dyn Write + Send), seq: Seq| match &snapshot_line {
         Some((at, line)) if *at == seq => {
             write_line(out, line)?;
             snapshot_line = None;
@@ -235,7 +235,7 @@ async fn export_session(
         }
         _ => Ok::<(), Fault>(()),
     };
-    give_snapshot(out, removed_to)?;
+    write_snapshot_line(out, removed_to)?;
     let is_cut = loop {
         let found = match page {
             Ok(page) if page.records.is_empty() => break false,
@@ -248,13 +248,13 @@ async fn export_session(
         for record in &found {
             let digest = chain.advance(source, record).await;
             write_record(out, record, digest)?;
-            give_snapshot(out, record.seq)?;
+            write_snapshot_line(out, record.seq)?;
         }
         records += found.len() as u64;
         let last = found.last().map_or(0, |record| record.seq);
         page = source.read(session, last, limits).await;
     };
-    export_rest(source, session, out).await?;
+    export_commands_and_blobs(source, session, out).await?;
     write_line(out, &ExportLine::End { end: session, records, digest: chain.digest })?;
     Ok((records, is_cut || is_snapshot_lost))
 }
@@ -300,7 +300,7 @@ impl StoredChain {
     }
 }
 
-async fn export_rest(
+async fn export_commands_and_blobs(
     source: &dyn Transfer,
     session: SessionId,
     out: &mut (dyn Write + Send),
@@ -379,33 +379,37 @@ impl Import<'_> {
         let mut skipping = None;
         loop {
             self.line += 1;
-            if read_line(input, &mut text).map_err(|cause| self.wrong(&cause))? == 0 {
-                return Err(self.wrong("the file ends before its `done` line"));
+            if read_line(input, &mut text).map_err(|cause| self.line_fault(&cause))? == 0 {
+                return Err(self.line_fault("the file ends before its `done` line"));
             }
             let read: ParsedLine<'_> =
-                serde_json::from_str(&text).map_err(|error| self.wrong(&error.to_string()))?;
-            let line = read.line().ok_or_else(|| self.wrong("unknown kind of line"))?;
+                serde_json::from_str(&text).map_err(|error| self.line_fault(&error.to_string()))?;
+            let line = read.line().ok_or_else(|| self.line_fault("unknown kind of line"))?;
             match line {
                 ExportLine::Head { journal: 1 } if self.line == 1 => {}
-                ExportLine::Head { .. } => return Err(self.wrong("unsupported export version")),
-                _ if self.line == 1 => return Err(self.wrong("not an exported journal")),
+                ExportLine::Head { .. } => {
+                    return Err(self.line_fault("unsupported export version"));
+                }
+                _ if self.line == 1 => return Err(self.line_fault("not an exported journal")),
                 ExportLine::Session { .. } | ExportLine::Done { .. }
                     if self.current.is_some() || skipping.is_some() =>
                 {
-                    return Err(self.wrong("the previous session has no `end` line"));
+                    return Err(self.line_fault("the previous session has no `end` line"));
                 }
                 ExportLine::Done { done } if done == self.report.sessions + self.report.skipped => {
                     return Ok(());
                 }
                 ExportLine::Done { .. } => {
-                    return Err(self.wrong("the number of sessions differs from the `done` line"));
+                    return Err(
+                        self.line_fault("the number of sessions differs from the `done` line")
+                    );
                 }
                 ExportLine::Session { session, removed_to, removed_reason, digest, .. } => {
                     if self.journal.info(session).await?.is_some() {
                         skipping = Some(session);
                         self.report.skipped += 1;
                     } else {
-                        self.begin(session, removed_to, removed_reason, digest).await?;
+                        self.begin_session(session, removed_to, removed_reason, digest).await?;
                     }
                 }
                 ExportLine::End { end, .. } if skipping == Some(end) => skipping = None,
@@ -415,7 +419,7 @@ impl Import<'_> {
         }
     }
 
-    async fn begin(
+    async fn begin_session(
         &mut self,
         session: SessionId,
         removed_to: Seq,
@@ -423,11 +427,11 @@ impl Import<'_> {
         digest: Option<Digest>,
     ) -> Result<(), Fault> {
         if removed_to > POSITION_MAX {
-            return Err(self.wrong("the position is out of range"));
+            return Err(self.line_fault("the position is out of range"));
         }
         let is_start = removed_to == 0;
         if is_start && digest.is_some_and(|digest| digest != chain::seed(session)) {
-            return Err(self.wrong("the chain does not begin with the session"));
+            return Err(self.line_fault("the chain does not begin with the session"));
         }
         let removed_digest = digest.filter(|_| !is_start);
         let history =
@@ -440,9 +444,9 @@ impl Import<'_> {
 
     async fn take(&mut self, line: ExportLine<'_>) -> Result<(), Fault> {
         let Some(mut current) = self.current.take() else {
-            return Err(self.wrong("the line belongs to no session"));
+            return Err(self.line_fault("the line belongs to no session"));
         };
-        let taken = self.take_into(&mut current, line).await;
+        let taken = self.add_to_session(&mut current, line).await;
         match taken {
             Ok(true) => Ok(()),
             Ok(false) => {
@@ -457,7 +461,7 @@ impl Import<'_> {
     }
 
     /// Adds one line to the current session. Returns whether the session is complete.
-    async fn take_into(
+    async fn add_to_session(
         &mut self,
         current: &mut ImportingSession,
         line: ExportLine<'_>,
@@ -465,13 +469,13 @@ impl Import<'_> {
         match line {
             ExportLine::Record { seq, at, trace, turn, event, digest } => {
                 if Some(seq) != current.next() {
-                    return Err(self.wrong("a record is missing before this one"));
+                    return Err(self.line_fault("a record is missing before this one"));
                 }
                 let body = Bytes::copy_from_slice(event.get().as_bytes());
                 let record = EncodedRecord::from_bytes(at, trace, turn, body);
                 let computed = current.digest.map(|before| record.digest_after(before, seq));
                 if digest.is_some() && digest != computed {
-                    return Err(self.wrong("the record does not match its digest"));
+                    return Err(self.line_fault("the record does not match its digest"));
                 }
                 current.digest = computed;
                 current.entries.push(record);
@@ -481,9 +485,10 @@ impl Import<'_> {
                 }
             }
             ExportLine::Snapshot { snapshot, body } => {
-                let body = BASE64.decode(body).map_err(|error| self.wrong(&error.to_string()))?;
+                let body =
+                    BASE64.decode(body).map_err(|error| self.line_fault(&error.to_string()))?;
                 if Some(snapshot) != current.next().and_then(|next| next.checked_sub(1)) {
-                    return Err(self.wrong("a snapshot must follow the record it covers"));
+                    return Err(self.line_fault("a snapshot must follow the record it covers"));
                 }
                 self.flush(current, Some(body)).await?;
             }
@@ -494,13 +499,13 @@ impl Import<'_> {
             }
             ExportLine::Blob { blob } => {
                 let content =
-                    BASE64.decode(blob).map_err(|error| self.wrong(&error.to_string()))?;
+                    BASE64.decode(blob).map_err(|error| self.line_fault(&error.to_string()))?;
                 self.journal.adopt_blob(current.lease.session, content.into()).await?;
             }
             ExportLine::End { end, records, digest } => {
                 let is_other = digest.is_some() && digest != current.digest;
                 if end != current.lease.session || records != current.records || is_other {
-                    return Err(self.wrong("the session differs from its `end` line"));
+                    return Err(self.line_fault("the session differs from its `end` line"));
                 }
                 self.flush(current, None).await?;
                 self.journal.release(&current.lease).await?;
@@ -509,7 +514,7 @@ impl Import<'_> {
                 return Ok(true);
             }
             ExportLine::Head { .. } | ExportLine::Session { .. } | ExportLine::Done { .. } => {
-                return Err(self.wrong("the line belongs to no session"));
+                return Err(self.line_fault("the line belongs to no session"));
             }
         }
         Ok(false)
@@ -529,7 +534,7 @@ impl Import<'_> {
         Ok(())
     }
 
-    fn wrong(&self, cause: &str) -> Fault {
+    fn line_fault(&self, cause: &str) -> Fault {
         Fault::new(Kind::BadRequest, Operation::ImportSession)
             .with(Fact::Line, self.line)
             .with_cause(cause)

@@ -12,19 +12,19 @@ use crate::{
 
 impl AgUiProjector {
     /// The outcome of a run that pauses.
-    pub(super) fn outcome_of(&self, pause: &Pause<'_>) -> Value {
+    pub(super) fn pause_outcome(&self, pause: &Pause<'_>) -> Value {
         match pause {
             Pause::Results(calls) => json!({ "type": "success", "pendingToolCallIds": calls }),
             Pause::Questions(questions) => {
                 let interrupts: Vec<Value> =
-                    questions.iter().map(|open| self.interrupt(open)).collect();
+                    questions.iter().map(|open| self.render_interrupt(open)).collect();
                 json!({ "type": "interrupt", "interrupts": interrupts })
             }
         }
     }
 
     /// The interrupt for input that a running call asks for. The answer's `editedArgs` are the values.
-    fn input_interrupt(&self, open: &PendingQuestion, asked: &Elicitation) -> Value {
+    fn render_input_interrupt(&self, open: &PendingQuestion, asked: &Elicitation) -> Value {
         let (id, args) = elicitation_text(asked);
         json!({
             "id": open.question,
@@ -46,9 +46,9 @@ impl AgUiProjector {
         })
     }
 
-    fn interrupt(&self, open: &PendingQuestion) -> Value {
+    fn render_interrupt(&self, open: &PendingQuestion) -> Value {
         if let Some(asked) = open.elicitation() {
-            return self.input_interrupt(open, &asked);
+            return self.render_input_interrupt(open, &asked);
         }
         let lang = self.notices.language();
         let (id, args) = permission_text(&open.tool, &open.arguments);
@@ -73,7 +73,7 @@ impl AgUiProjector {
                 "reason": text::reason(&open.reason, lang),
             },
         });
-        // A plan that waits for a confirmation is no call of the model.
+        // A plan that waits for a confirmation has no call of the model.
         if self.calls.has(&open.call) {
             interrupt["toolCallId"] = json!(open.call);
         }

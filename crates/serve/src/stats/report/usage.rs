@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{super::ledger::Minute, add_all, share};
-use crate::project::units;
+use super::{super::ledger::Minute, add_counts, ratio};
+use crate::project::currency_units;
 
 /// Tokens and costs of the model requests in the window, as the services report them.
 #[derive(Clone, Debug, Default, Serialize, utoipa::ToSchema)]
@@ -60,24 +60,24 @@ impl UsageTotals {
                 row.output_tokens += usage.output_tokens;
                 row.estimated_tokens += usage.estimated_tokens;
             }
-            add_all(&mut by_model_micros, &minute.cost_by_model);
-            add_all(&mut by_tenant_micros, &minute.cost_by_tenant);
+            add_counts(&mut by_model_micros, &minute.cost_by_model);
+            add_counts(&mut by_tenant_micros, &minute.cost_by_tenant);
         }
         for (model, cost) in by_model_micros {
             micros += cost;
-            totals.by_model.entry(model.to_owned()).or_default().cost = units(cost);
+            totals.by_model.entry(model.to_owned()).or_default().cost = currency_units(cost);
         }
         for row in totals.by_model.values_mut() {
-            row.cache_hit_rate = share(row.cached_tokens, row.input_tokens);
+            row.cache_hit_rate = ratio(row.cached_tokens, row.input_tokens);
             totals.input_tokens += row.input_tokens;
             totals.cached_tokens += row.cached_tokens;
             totals.output_tokens += row.output_tokens;
         }
-        totals.cache_hit_rate = share(totals.cached_tokens, totals.input_tokens);
+        totals.cache_hit_rate = ratio(totals.cached_tokens, totals.input_tokens);
         let tenants = by_tenant_micros.into_iter();
         totals.cost_by_tenant =
-            tenants.map(|(name, cost)| (name.to_owned(), units(cost))).collect();
-        totals.cost = (!currency.is_empty()).then(|| units(micros));
+            tenants.map(|(name, cost)| (name.to_owned(), currency_units(cost))).collect();
+        totals.cost = (!currency.is_empty()).then(|| currency_units(micros));
         totals.currency = (!currency.is_empty()).then(|| currency.to_owned());
         totals
     }

@@ -14,13 +14,13 @@ use rustix::{
 };
 
 use super::{
-    Sqlite, SqliteOptions, check,
+    Sqlite, SqliteOptions, check, connection_options,
     errors::{SqliteError, io_fault},
     in_background,
     inspect::{inspect, regular_file},
-    rows::position,
+    rows::read_position,
     schema::Meta,
-    setup, transfer,
+    transfer,
     watermark::with_suffix,
 };
 use crate::contract::{CheckReport, ExportReport, JournalStats, partial_copy};
@@ -43,7 +43,7 @@ impl Sqlite {
         progress: impl Fn(u64, u64) + Send + 'static,
     ) -> Result<CheckReport, Fault> {
         let path = path.to_owned();
-        let setup = setup(&SqliteOptions::default());
+        let setup = connection_options(&SqliteOptions::default());
         in_background(Operation::CheckJournal, move || check::check(&path, setup, &progress)).await
     }
 
@@ -67,8 +67,8 @@ impl Sqlite {
 
 /// Counts the rows and measures the files.
 pub(super) fn stats(connection: &Connection, path: &Path) -> Result<JournalStats, SqliteError> {
-    let number = |sql: &str| connection.query_row(sql, [], |row| position(row, 0));
-    let meta = Meta::must_load(connection, path)?;
+    let number = |sql: &str| connection.query_row(sql, [], |row| read_position(row, 0));
+    let meta = Meta::load_required(connection, path)?;
     let size = |path: PathBuf| std::fs::metadata(path).map_or(0, |found| found.len());
     let last = number("SELECT coalesce(max(batch_id), 0) FROM batch")?;
     Ok(JournalStats {
@@ -103,9 +103,9 @@ pub(super) fn back_up(
     remove_old_partial(&partial)?;
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial);
     drop(made.map_err(|error| target_fault(&error, &partial))?);
-    let copied = copy(path, &partial, setup).and_then(|()| {
+    let copied = copy_database(path, &partial, setup).and_then(|()| {
         File::open(&partial).and_then(|file| file.sync_all()).map_err(io)?;
-        rename_new(&partial, target).map_err(io)?;
+        rename_without_replacing(&partial, target).map_err(io)?;
         let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = File::open(parent.unwrap_or(Path::new("."))).map_err(io)?;
         directory.sync_all().map_err(io)?;
@@ -117,13 +117,13 @@ pub(super) fn back_up(
     copied
 }
 
-/// Removes the remains of an interrupted copy. Any other file is left unchanged.
+/// Removes a partial copy that an earlier backup left. Any other file stays unchanged.
 fn remove_old_partial(partial: &Path) -> Result<(), Fault> {
     if std::fs::symlink_metadata(partial).is_err() {
         return Ok(());
     }
     let is_ours = inspect(partial, Operation::BackUpJournal).is_ok_and(|found| {
-        found.path == partial && found.must_be_own(Operation::BackUpJournal).is_ok()
+        found.path == partial && found.require_owner(Operation::BackUpJournal).is_ok()
     });
     if !is_ours {
         return Err(target_fault(&std::io::ErrorKind::AlreadyExists.into(), partial));
@@ -132,7 +132,7 @@ fn remove_old_partial(partial: &Path) -> Result<(), Fault> {
 }
 
 /// Renames without replacing an existing file.
-fn rename_new(from: &Path, to: &Path) -> std::io::Result<()> {
+fn rename_without_replacing(from: &Path, to: &Path) -> std::io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // The file system does not support an atomic rename without replacement.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
@@ -162,7 +162,7 @@ fn target_fault(error: &std::io::Error, target: &Path) -> Fault {
         .caused_by(error)
 }
 
-fn copy(
+fn copy_database(
     path: &Path,
     partial: &Path,
     setup: super::schema::ConnectionOptions,
@@ -172,7 +172,7 @@ fn copy(
     source.pragma_update(None, "query_only", false)?;
     source.execute("VACUUM INTO ?1", [partial.to_string_lossy()])?;
     let copy = Connection::open(partial)?;
-    let meta = Meta::must_load(&copy, partial)?;
+    let meta = Meta::load_required(&copy, partial)?;
     Meta { is_copy: true, ..meta }.store(&copy)?;
     copy.close().map_err(|(_, error)| error)?;
     Ok(())

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::{
     errors::SqliteError,
-    rows::{self, position},
+    rows::{self, read_position},
     schema::{Meta, VIEWS},
     writer_connection::WriterConnection,
 };
@@ -42,7 +42,7 @@ struct ViewChanges(HashMap<i64, (SessionSummary, SessionChanges)>);
 
 impl WriterConnection {
     /// Adds the next slice to the views. Returns whether more batches are left.
-    pub(super) fn project_some(&mut self) -> Result<bool, SqliteError> {
+    pub(super) fn update_views_slice(&mut self) -> Result<bool, SqliteError> {
         self.resume_views();
         let mut changes = ViewChanges::default();
         let (mut taken, mut last) = (0, self.meta.viewed);
@@ -76,7 +76,7 @@ impl WriterConnection {
         let (summary, marks) = match changes.0.entry(row.key) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(free) => {
-                let summary = summary(self.connection()?, row.key, row.location.session)?;
+                let summary = load_summary(self.connection()?, row.key, row.location.session)?;
                 free.insert((summary, SessionChanges::default()))
             }
         };
@@ -85,7 +85,7 @@ impl WriterConnection {
         Ok(())
     }
 
-    /// Empties the views. [`WriterConnection::project_some`] fills them again from the first batch.
+    /// Empties the views. [`WriterConnection::update_views_slice`] fills them again from the first batch.
     pub(super) fn clear_views(&mut self) -> Result<(), SqliteError> {
         let connection = self.connection()?;
         for view in VIEWS {
@@ -101,7 +101,7 @@ impl WriterConnection {
 impl BatchRow {
     fn read(row: &rusqlite::Row<'_>) -> Result<Self, rusqlite::Error> {
         let session = SessionId(Uuid::from_bytes(row.get(5)?));
-        let (first, count) = (position(row, 2)?, position(row, 3)?);
+        let (first, count) = (read_position(row, 2)?, read_position(row, 3)?);
         Ok(Self {
             batch_id: row.get(0)?,
             key: row.get(1)?,
@@ -111,7 +111,7 @@ impl BatchRow {
     }
 }
 
-fn summary(
+fn load_summary(
     connection: &Connection,
     key: i64,
     session: SessionId,
@@ -129,7 +129,7 @@ fn summary(
     }
 }
 
-/// The summary of a session without a view: empty, or with the timers that removed records had set.
+/// The first summary of a session: empty, or with the timers of its snapshot if retention removed records.
 fn new_summary(
     connection: &Connection,
     key: i64,
@@ -165,10 +165,10 @@ pub(super) fn summary_from_row(
         updated_at: Timestamp::from_micros(row.get(2)?),
         title: row.get(3)?,
         labels: serde_json::from_str(&labels).map_err(|error| bad(4, Box::new(error)))?,
-        turns: position(row, 5)?,
+        turns: read_position(row, 5)?,
         open_turn: row.get::<_, Option<i64>>(6)?.map(i64::cast_unsigned),
         last_code: row.get(7)?,
-        head: position(row, 8)?,
+        head: read_position(row, 8)?,
         timers: match timers {
             Some(timers) => {
                 serde_json::from_str(&timers).map_err(|error| bad(10, Box::new(error)))?

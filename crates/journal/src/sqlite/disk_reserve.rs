@@ -21,15 +21,15 @@ const RESTORE_INTERVAL: u32 = 64;
 pub(super) struct DiskReserve {
     path: PathBuf,
     bytes: u64,
-    is_set: bool,
+    is_reserved: bool,
     commits_left: u32,
 }
 
 impl DiskReserve {
     pub(super) fn new(journal: &Path, bytes: u64) -> Self {
         let path = with_suffix(journal, "-reserve");
-        let mut reserve = Self { path, bytes, is_set: false, commits_left: 0 };
-        reserve.set_aside();
+        let mut reserve = Self { path, bytes, is_reserved: false, commits_left: 0 };
+        reserve.allocate_reserve();
         reserve
     }
 
@@ -37,37 +37,37 @@ impl DiskReserve {
     pub(super) fn release(&mut self) -> bool {
         let is_ours = || {
             open_regular(&self.path)
-                .is_ok_and(|file| is_blank(&file, self.bytes).is_ok_and(|it| it))
+                .is_ok_and(|file| is_zeroed(&file, self.bytes).is_ok_and(|it| it))
         };
-        let was_set = self.is_set && is_ours() && std::fs::remove_file(&self.path).is_ok();
+        let was_set = self.is_reserved && is_ours() && std::fs::remove_file(&self.path).is_ok();
         if was_set {
             tracing::warn!(path = %self.path.display(), "disk full, using reserved space");
         }
-        self.is_set = false;
+        self.is_reserved = false;
         self.commits_left = RESTORE_INTERVAL;
         was_set
     }
 
-    /// Called after a successful commit; tries now and then to reserve the space again.
+    /// Called after each successful commit; every [`RESTORE_INTERVAL`] commits it tries to allocate the reserve again.
     pub(super) fn restore(&mut self) {
-        if self.is_set || self.bytes == 0 {
+        if self.is_reserved || self.bytes == 0 {
             return;
         }
         self.commits_left = self.commits_left.saturating_sub(1);
         if self.commits_left == 0 {
             self.commits_left = RESTORE_INTERVAL;
-            self.set_aside();
+            self.allocate_reserve();
         }
     }
 
-    fn set_aside(&mut self) {
+    fn allocate_reserve(&mut self) {
         if self.bytes == 0 {
             return;
         }
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = open_regular_with(&self.path, &mut options).and_then(|file| {
-            let is_ours = is_blank(&file, self.bytes)?;
+            let is_ours = is_zeroed(&file, self.bytes)?;
             let foreign = || Error::new(ErrorKind::AlreadyExists, "a file of another program");
             is_ours.then_some(file).ok_or_else(foreign)
         });
@@ -78,11 +78,11 @@ impl DiskReserve {
                     %error, path = %self.path.display(),
                     "opening disk space reserve failed"
                 );
-                self.is_set = false;
+                self.is_reserved = false;
                 return;
             }
         };
-        self.is_set = match allocate(&file, self.bytes) {
+        self.is_reserved = match allocate(&file, self.bytes) {
             Ok(()) => true,
             Err(error) => {
                 tracing::debug!(%error, "reserving disk space failed");
@@ -102,7 +102,7 @@ fn allocate(file: &File, bytes: u64) -> std::io::Result<()> {
 }
 
 /// Whether the first `bytes` bytes of the file are all zero, as in a reserve.
-fn is_blank(file: &File, bytes: u64) -> std::io::Result<bool> {
+fn is_zeroed(file: &File, bytes: u64) -> std::io::Result<bool> {
     let mut piece = [0; 64 * 1024];
     let mut start = 0;
     while start < bytes {
