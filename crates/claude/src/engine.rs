@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use budao_core::{
     engine::{Engine, ForkRequest, SessionChoice, SessionOptions, WrittenRange},
     event::{Answer, Command, Record, Seq, SessionId, Settings},
-    fault::{Fault, ServerIdentity},
+    fault::{Fault, NodeIdentity},
     limits::Limits,
     retention::{Retention, RetentionReport},
     world::World,
@@ -53,7 +53,7 @@ pub struct ClaudeConfig {
     /// The places whose files this process has; sessions bound to another place run elsewhere.
     pub places: Vec<String>,
     /// The server that recorded faults name; `None` for a program without a name.
-    pub server: Option<Arc<ServerIdentity>>,
+    pub server: Option<Arc<NodeIdentity>>,
     /// True to start the CLI when a session is opened, before its first message.
     pub start_early: bool,
     /// Absolute path of the folder in which the CLI stores plans. `None` denies every write in plan mode.
@@ -91,7 +91,7 @@ pub(crate) struct ClaudeShared {
     pub(crate) limits: Arc<Limits>,
     pub(crate) timeouts: CliTimeouts,
     pub(crate) scrubber: Scrubber,
-    pub(crate) server: Option<Arc<ServerIdentity>>,
+    pub(crate) server: Option<Arc<NodeIdentity>>,
     pub(crate) tool_servers: DashMap<SessionId, Value>,
     start_early: bool,
     pub(crate) plan_folder: Option<PathBuf>,

@@ -30,7 +30,7 @@ use budao_core::{
     event::{
         Answer, Command, CommandId, Entry, Event, QuestionId, SessionId, Settings, TurnNumber,
     },
-    fault::{Fault, Operation, ServerIdentity},
+    fault::{Fault, NodeIdentity, Operation},
     limits::Limits,
     message::{Block, CallId},
     session::{Session, Turn},
@@ -190,7 +190,7 @@ pub struct Env<'a> {
     /// Removes secrets from everything that is recorded.
     pub scrubber: &'a Scrubber,
     /// The server that recorded faults name; `None` for a program without a name.
-    pub server: Option<&'a Arc<ServerIdentity>>,
+    pub server: Option<&'a Arc<NodeIdentity>>,
 }
 
 /// The result of one decision.

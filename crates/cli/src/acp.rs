@@ -222,7 +222,7 @@ async fn serve_claude(args: &ServeArgs, program: PathBuf, lang: Lang) -> Result<
         let journal = journal.open(&world).await?;
         // `start_early` is true: the CLI starts when the editor opens the session, while the user is still typing.
         let writes = Arc::clone(&journal) as _;
-        let server = lease_holder::server_identity(None);
+        let server = lease_holder::node_identity(None);
         let places = Vec::new();
         let engine = crate::claude::engine(program, writes, &world, limits, places, server, true);
         let engine = keep.get_or_init(|| engine).clone();

@@ -9,7 +9,7 @@ use budao_claude::{
 };
 use budao_core::{
     Fault, Kind,
-    fault::{Fact, Operation, ServerIdentity},
+    fault::{Fact, NodeIdentity, Operation},
     limits::Limits,
     world::World,
 };
@@ -32,7 +32,7 @@ pub(crate) async fn start(
     file: Config,
 ) -> Result<RunningEngine, Fault> {
     let (world, mut limits) = (traces::world(), file.limits);
-    let server = lease_holder::server_identity(file.port);
+    let server = lease_holder::node_identity(file.port);
     let program = program(path)?;
     let journal = journal.open(&world).await?;
     setup::set_lease_times(&*journal, &mut limits);
@@ -93,7 +93,7 @@ pub(crate) fn engine(
     world: &World,
     limits: Limits,
     places: Vec<String>,
-    server: ServerIdentity,
+    server: NodeIdentity,
     start_early: bool,
 ) -> Claude {
     let scrubber = Scrubber::with_secrets(setup::keys().1);

@@ -98,7 +98,7 @@ impl RunningEngine {
         parts.holder = lease_holder::name();
         parts.liveness = Arc::new(lease_holder::KnownHolders);
         parts.places = file.places;
-        parts.server = Some(Arc::new(lease_holder::server_identity(file.port)));
+        parts.server = Some(Arc::new(lease_holder::node_identity(file.port)));
         Ok(Self { engine: Arc::new(parts.into_engine()?), journal, native: None })
     }
 

@@ -6,7 +6,7 @@ pub(crate) mod known_nodes;
 #[path = "missing/known_nodes.rs"]
 mod known_nodes;
 
-use budao_core::fault::ServerIdentity;
+use budao_core::fault::NodeIdentity;
 use budao_runtime::HolderLiveness;
 
 /// The holder name of this process: `pid:NUMBER:START:BOOT-NAMESPACE`.
@@ -16,7 +16,7 @@ pub(crate) fn name() -> String {
 }
 
 /// The name and version that the faults which this process records have: `HOST`, or `HOST:PORT` for a server.
-pub(crate) fn server_identity(port: Option<u16>) -> ServerIdentity {
+pub(crate) fn node_identity(port: Option<u16>) -> NodeIdentity {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let host = host.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
     let host = match host.trim() {
@@ -24,7 +24,7 @@ pub(crate) fn server_identity(port: Option<u16>) -> ServerIdentity {
         named => named,
     };
     let node = port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
-    ServerIdentity { node, version: env!("CARGO_PKG_VERSION").to_owned() }
+    NodeIdentity { node, version: env!("CARGO_PKG_VERSION").to_owned() }
 }
 
 /// Detects processes of this machine that have ended, and servers that are gone.

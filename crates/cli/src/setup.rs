@@ -366,7 +366,7 @@ pub(crate) async fn assemble_within(
     .holder(lease_holder::name())
     .liveness(Arc::new(lease_holder::KnownHolders))
     .places(places)
-    .server(lease_holder::server_identity(port))
+    .server(lease_holder::node_identity(port))
     .build()?;
     Ok(Application { runtime, tools, shells, servers, editor_servers, rooms, workers, missing })
 }

@@ -63,7 +63,7 @@ struct FaultInner {
     operator_host: Option<String>,
     /// The server that recorded the fault, for operators alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    server: Option<Arc<ServerIdentity>>,
+    server: Option<Arc<NodeIdentity>>,
 }
 
 /// Whether serde skips the field; serde passes it by reference.
@@ -94,7 +94,7 @@ pub struct Hop {
 
 /// The server that recorded a fault. A record of a take-over needs none: each fault names its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServerIdentity {
+pub struct NodeIdentity {
     /// The server's name among its peers, such as `host` or `host:port`.
     pub node: String,
     /// The version of the program.
@@ -373,12 +373,12 @@ impl Fault {
 
     /// The server that recorded the fault; `None` if its program has no name or the fault is not recorded.
     #[must_use]
-    pub fn server(&self) -> Option<&Arc<ServerIdentity>> {
+    pub fn server(&self) -> Option<&Arc<NodeIdentity>> {
         self.0.server.as_ref()
     }
 
     /// Sets the server that records the fault, unless another one recorded it before.
-    pub fn set_server(&mut self, server: &Arc<ServerIdentity>) {
+    pub fn set_server(&mut self, server: &Arc<NodeIdentity>) {
         self.0.server.get_or_insert_with(|| Arc::clone(server));
     }
 

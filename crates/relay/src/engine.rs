@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use budao_core::{
-    fault::{Fact, Fault, Kind, Operation, ServerIdentity},
+    fault::{Fact, Fault, Kind, NodeIdentity, Operation},
     limits::Limits,
     world::World,
 };
@@ -40,7 +40,7 @@ pub struct RelayParts {
     /// The places whose files this process has; sessions bound to another place run elsewhere.
     pub places: Vec<String>,
     /// The server that recorded faults name; `None` for a program without a name.
-    pub server: Option<Arc<ServerIdentity>>,
+    pub server: Option<Arc<NodeIdentity>>,
 }
 
 impl RelayParts {
@@ -71,7 +71,7 @@ pub(crate) struct RelayShared {
     pub(crate) config: RelayConfig,
     pub(crate) limits: Arc<Limits>,
     pub(crate) scrubber: Scrubber,
-    pub(crate) server: Option<Arc<ServerIdentity>>,
+    pub(crate) server: Option<Arc<NodeIdentity>>,
 }
 
 /// A foreign AG-UI agent as an engine: the session host with deciders of the relay, without methods of its own.

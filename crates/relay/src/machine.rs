@@ -21,7 +21,7 @@ use budao_core::{
         Answer, Command, CommandId, Entry, Event, Origin, Seq, SessionEnd, SessionId, Settings,
         StopReason, TurnNumber,
     },
-    fault::{Fault, ServerIdentity},
+    fault::{Fault, NodeIdentity},
     limits::Limits,
     message::{CallId, Usage},
     session::{Call, ENGINE_STATE, Phase, Session, Turn},
@@ -150,7 +150,7 @@ pub struct RelayEnv<'a> {
     /// Removes secrets from everything that is recorded.
     pub scrubber: &'a Scrubber,
     /// The server that recorded faults name; `None` for a program without a name.
-    pub server: Option<&'a Arc<ServerIdentity>>,
+    pub server: Option<&'a Arc<NodeIdentity>>,
 }
 
 /// The result of one decision.

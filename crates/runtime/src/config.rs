@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use budao_core::{
     event::{SessionId, Settings},
-    fault::{Fact, Fault, Kind, Operation, ServerIdentity},
+    fault::{Fact, Fault, Kind, NodeIdentity, Operation},
     limits::Limits,
     message::CallId,
     remote::{RemoteCall, ToolRoute},
@@ -138,7 +138,7 @@ pub struct Builder {
     pub(crate) liveness: Arc<dyn HolderLiveness>,
     pub(crate) idle_keep: Duration,
     pub(crate) places: Vec<String>,
-    pub(crate) server: Option<Arc<ServerIdentity>>,
+    pub(crate) server: Option<Arc<NodeIdentity>>,
     pub(crate) stages: Stages,
     pub(crate) sub_agents: Option<SubAgents>,
     pub(crate) pool: Option<Arc<Pool>>,
@@ -240,7 +240,7 @@ impl Builder {
 
     /// Sets the server that recorded faults name. By default they name none.
     #[must_use]
-    pub fn server(mut self, server: ServerIdentity) -> Self {
+    pub fn server(mut self, server: NodeIdentity) -> Self {
         self.server = Some(Arc::new(server));
         self
     }

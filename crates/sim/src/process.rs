@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use budao_core::{engine::Engine as _, fault::ServerIdentity, limits::Limits, world::Spawn as _};
+use budao_core::{engine::Engine as _, fault::NodeIdentity, limits::Limits, world::Spawn as _};
 use budao_runtime::{Builder, HolderLiveness, ModelSource, OneModel, Runtime, ToolSource};
 use budao_tools::pool::Pool;
 use tokio::sync::oneshot;
@@ -147,7 +147,7 @@ impl Machine {
             .limits(self.limits.clone())
             .pool(Arc::new(Pool::tasks()))
             .holder(holder.clone())
-            .server(ServerIdentity { node: holder.clone(), version: "sim".to_owned() });
+            .server(NodeIdentity { node: holder.clone(), version: "sim".to_owned() });
         if let Some(living) = &self.liveness {
             living.0.lock().expect("nobody panics with it").insert(holder.clone());
             builder = builder.liveness(Arc::clone(living) as _);

@@ -6,7 +6,7 @@ use budao_scrub::Scrubber;
 
 use super::{CallStart, Event, Origin, TaskEnd};
 use crate::{
-    fault::{Fault, ServerIdentity},
+    fault::{Fault, NodeIdentity},
     tool::{Failure, Outcome},
 };
 
@@ -28,7 +28,7 @@ impl Event {
 
     /// Names the server that records the event's fault, if the event has one.
     #[must_use]
-    pub fn with_server(mut self, server: Option<&Arc<ServerIdentity>>) -> Self {
+    pub fn with_server(mut self, server: Option<&Arc<NodeIdentity>>) -> Self {
         if let Some(server) = server
             && let Some(fault) = self.fault_mut()
         {

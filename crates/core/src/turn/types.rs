@@ -8,7 +8,7 @@ use crate::{
     elicitation::Elicitation,
     event::{Answer, Command, CommandId, Entry, Event, TurnNumber},
     fallback::ModelOutlook,
-    fault::{Fault, ServerIdentity},
+    fault::{Fault, NodeIdentity},
     gate::HoldReport,
     limits::Limits,
     message::{Block, CallId, ModelStop, ResponseInfo, Usage},
@@ -304,7 +304,7 @@ pub struct Env<'a> {
     /// The bounds in force.
     pub limits: &'a Limits,
     /// The server that recorded faults name; `None` for a program without a name.
-    pub server: Option<&'a Arc<ServerIdentity>>,
+    pub server: Option<&'a Arc<NodeIdentity>>,
 }
 
 impl fmt::Debug for Env<'_> {

@@ -2,7 +2,7 @@
 
 use budao_core::{
     Fault, Kind, Lang,
-    fault::{Advice, Fact, ServerIdentity, render, text},
+    fault::{Advice, Fact, NodeIdentity, render, text},
     tool::Failure,
 };
 use budao_testkit::faults;
@@ -145,10 +145,10 @@ fn a_host_that_records_hide_is_kept_for_operators_without_its_credentials() {
     assert_eq!(url.address(), Some("10.0.0.7:9000"));
     assert!(!format!("{url:?}").contains("hunter2"), "{url:?}");
     assert_eq!(scrubbed("internal-name-of-vault.lan:80").address(), None, "a configured secret");
-    let server = ServerIdentity { node: "host-7:7333".into(), version: "1.2.3".into() };
+    let server = NodeIdentity { node: "host-7:7333".into(), version: "1.2.3".into() };
     let mut hidden = fault;
     hidden.set_server(&server.into());
-    hidden.set_server(&ServerIdentity::default().into());
+    hidden.set_server(&NodeIdentity::default().into());
     assert_eq!(hidden.server().map(|server| &*server.node), Some("host-7:7333"), "the first one");
     let told = to_people(&hidden, Lang::En).join("\n") + &to_model(&hidden, Lang::En).join("\n");
     assert!(!told.contains("host-7"), "{told}");

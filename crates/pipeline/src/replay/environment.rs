@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use budao_core::{
     event::{Event, Record},
     fallback::ModelOutlook,
-    fault::{Fault, ServerIdentity},
+    fault::{Fault, NodeIdentity},
     limits::Limits,
     session::Session,
     trace::Trace,
@@ -25,7 +25,7 @@ pub(super) struct Environment<'a> {
     busy_slots: usize,
     outlooks: Vec<ModelOutlook>,
     trace: Trace,
-    server: Option<Arc<ServerIdentity>>,
+    server: Option<Arc<NodeIdentity>>,
 }
 
 impl<'a> Environment<'a> {
@@ -77,7 +77,7 @@ fn trace_of_turn(rest: &[Record]) -> Trace {
 }
 
 /// The server that made the decision, if one of its records names it.
-fn server_of(rest: &[Record]) -> Option<Arc<ServerIdentity>> {
+fn server_of(rest: &[Record]) -> Option<Arc<NodeIdentity>> {
     let group = rest.iter().take_while(|record| record.at == rest[0].at);
     group.filter_map(|record| record.event.fault()?.server()).next().cloned()
 }

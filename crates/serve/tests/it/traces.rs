@@ -3,7 +3,7 @@
 use budao_core::{
     Event, Fault, Kind,
     event::{Scope, StopReason},
-    fault::{Fact, Operation, ServerIdentity},
+    fault::{Fact, NodeIdentity, Operation},
     message::Usage,
 };
 use budao_models::Script;
@@ -91,7 +91,7 @@ async fn faults_are_counted_by_the_server_that_recorded_them_and_by_its_version(
     {
         let mut writer = RecordWriter::at(number, NOW, None);
         let mut fault = Fault::new(Kind::ModelOverloaded, Operation::ModelRequest);
-        fault.set_server(&ServerIdentity { node: node.into(), version: version.into() }.into());
+        fault.set_server(&NodeIdentity { node: node.into(), version: version.into() }.into());
         writer.put(Event::FaultRaised { fault, scope: Scope::default() });
         writer.write(&journal).await;
     }
