@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -38,7 +38,6 @@ const SUPERVISOR_NAME: &str = "supervisor";
 /// Time limit for the supervisor's report that the program has started.
 const START_MAX: Duration = Duration::from_secs(30);
 
-const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 
 /// Serializes starts: where descriptors cannot be created close-on-exec, a concurrent start could inherit ours.
@@ -257,13 +256,13 @@ impl Start {
             let [input, output, errors] =
                 clones(&streams).map_err(StartError::Supervisor)?.map(Stdio::from);
             command.stdin(input).stdout(output).stderr(errors);
-            let mut wrapped = CommandWrap::from(command);
-            match wrapped.wrap(ProcessGroup::leader()).wrap(KillOnDrop).spawn() {
+            match command.process_group(0).kill_on_drop(true).spawn() {
                 Ok(child) => {
-                    drop((wrapped, streams));
-                    let ours = pipes.into_async().map_err(StartError::Supervisor)?;
+                    drop((command, streams));
                     let pid = child.id().unwrap_or_default();
-                    return Ok(ours.into_child(pid, Keeper::Group(Group(child))));
+                    let group = Group { child, leader: Pid::from_raw(pid.cast_signed()) };
+                    let ours = pipes.into_async().map_err(StartError::Supervisor)?;
+                    return Ok(ours.into_child(pid, Keeper::Group(group)));
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => last = error,
                 Err(error) => return Err(StartError::Program(error)),
@@ -357,7 +356,7 @@ impl Child {
     pub fn terminate(&mut self) {
         match &mut self.keeper {
             Keeper::Supervisor(supervisor) => supervisor.send(TERMINATE),
-            Keeper::Group(group) => drop(group.0.signal(SIGTERM)),
+            Keeper::Group(group) => group.signal(Signal::TERM),
         }
     }
 
@@ -375,9 +374,10 @@ impl Child {
         match &mut self.keeper {
             Keeper::Supervisor(supervisor) => supervisor.ended().await,
             Keeper::Group(group) => {
-                let status = group.0.wait().await.ok();
-                // Kills the processes left in the group.
+                let status = group.child.wait().await.ok();
+                // Kills the processes left in the group, whose number may be given to another group afterwards.
                 group.kill();
+                group.leader = None;
                 of_status(status)
             }
         }
@@ -398,12 +398,22 @@ impl Child {
 
 /// A child process whose whole group is killed when the handle is dropped.
 #[derive(Debug)]
-struct Group(Box<dyn ChildWrapper>);
+struct Group {
+    child: tokio::process::Child,
+    /// The process whose id is the group's number; `None` once the group has ended.
+    leader: Option<Pid>,
+}
 
 impl Group {
     fn kill(&mut self) {
-        // An error means that the group has no processes left.
-        drop(self.0.start_kill());
+        self.signal(Signal::KILL);
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(leader) = self.leader {
+            // An error means that the group has no processes left.
+            let _ = kill_process_group(leader, signal);
+        }
     }
 }
 
