@@ -19,6 +19,7 @@ mod list;
 mod outbox;
 mod outcome;
 mod permission;
+#[cfg(feature = "probe")]
 #[doc(hidden)]
 pub mod probe;
 mod project;

@@ -14,6 +14,7 @@ pub mod machine;
 mod outcome;
 pub mod outgoing;
 pub mod permissions;
+#[cfg(feature = "probe")]
 #[doc(hidden)]
 pub mod probe;
 pub mod wire;

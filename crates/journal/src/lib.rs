@@ -8,11 +8,13 @@
 //! [`conformance`] is the test suite for every implementation, [`implement`] has their common building blocks.
 
 mod backend;
+#[cfg(feature = "conformance")]
 pub mod conformance;
 mod contract;
 mod fold;
 pub mod implement;
 mod memory;
+#[cfg(feature = "probe")]
 #[doc(hidden)]
 pub mod probe;
 #[doc(hidden)]
@@ -24,7 +26,7 @@ pub use contract::{
     Admin, Anchor, Append, AppendError, BatchLink, Census, ChainPage, ChangeWatch, CheckReport,
     Cluster, CompactReport, Damage, Digest, Entry, ExportReport, FaultRate, Filter, Gap, GapReason,
     HistoryInfo, IfMissing, ImportReport, Inbox, Journal, JournalLoad, JournalStats, Lease,
-    LeaseInfo, LeaseRequest, LeaseToken, NODE_BEAT, NODE_FORGOTTEN, NODE_GONE, NodeBeat, NodeInfo,
+    LeaseInfo, LeaseRequest, LeaseToken, NODE_BEAT, NODE_ROW_TTL, NODE_TIMEOUT, NodeBeat, NodeInfo,
     NodeStatus, Note, OnceKeys, OnceOwner, OnceSettlement, OnceState, Page, PageLimits, RateQuery,
     Reader, Retention, RetentionReport, SessionState, SessionSummary, Snapshot, StoredRecord,
     SubmitOutcome, TimedSession, TimerQuery, TimerView, UnfinishedSession, Writer, partial_copy,

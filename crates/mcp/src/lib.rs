@@ -22,6 +22,7 @@ mod line;
 mod name;
 mod offer;
 mod pending;
+#[cfg(feature = "probe")]
 #[doc(hidden)]
 pub mod probe;
 mod process;

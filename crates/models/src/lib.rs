@@ -14,6 +14,7 @@ mod gemini;
 mod images;
 mod into_model;
 mod openai;
+#[cfg(feature = "probe")]
 #[doc(hidden)]
 pub mod probe;
 mod registry;

@@ -11,6 +11,7 @@ mod documents;
 mod history;
 mod inputs;
 mod notifications;
+#[cfg(feature = "probe")]
 #[doc(hidden)]
 pub mod probe;
 mod result_limits;

@@ -7,6 +7,7 @@ pub mod error;
 pub mod event;
 pub mod identity;
 pub mod passthrough;
+#[cfg(feature = "probe")]
 #[doc(hidden)]
 pub mod probe;
 pub mod request;

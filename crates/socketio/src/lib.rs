@@ -39,6 +39,7 @@ mod error;
 mod packet;
 mod payload;
 mod polling;
+#[cfg(feature = "probe")]
 #[doc(hidden)]
 pub mod probe;
 mod session;
