@@ -200,7 +200,7 @@ async fn check(url: &str, json: bool, lang: Lang, terminal: &Terminal) -> Result
     } else {
         terminal.data(&render_check(&found, lang, terminal));
     }
-    Ok(if found.damages.is_empty() { Exit::Success } else { Exit::Failed })
+    Ok(if found.findings.is_empty() { Exit::Success } else { Exit::Failed })
 }
 
 fn render_check(found: &CheckReport, lang: Lang, terminal: &Terminal) -> String {
@@ -216,14 +216,14 @@ fn render_check(found: &CheckReport, lang: Lang, terminal: &Terminal) -> String 
         let word = localize(lang, "journal-data-loss-found-earlier");
         text.push_str(&format!("{word} {lost}\n"));
     }
-    for damage in &found.damages {
+    for damage in &found.findings {
         let session = damage.session.map_or(String::new(), |session| format!("{session}: "));
         let word = terminal.strong(localize(lang, "journal-damaged"));
-        let survives = localize(lang, "journal-survives");
+        let readable = localize(lang, "journal-readable");
         text.push_str(&format!("{word} {session}{}\n", damage.description));
-        text.push_str(&format!("        {survives}: {}\n", damage.survives));
+        text.push_str(&format!("        {readable}: {}\n", damage.readable));
     }
-    if found.damages.is_empty() {
+    if found.findings.is_empty() {
         text.push_str(localize(lang, "journal-the-journal-is-intact"));
     }
     text

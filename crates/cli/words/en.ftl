@@ -255,7 +255,7 @@ journal-intact = Intact: { $sessions }, { $records }, { $commands }, { $blobs }.
 journal-none = none
 journal-sessions-have-another-history-in-the = sessions have another history in the target and were left as they are
 journal-sessions-truncated-at-the-damage = sessions truncated at the damage
-journal-survives = survives
+journal-readable = still readable
 journal-the-journal-is-intact = The journal is intact.{"\u000A"}
 journal-verified = Verified: { $sessions }, { $records }.
 

@@ -198,7 +198,7 @@ journal-intact = 完好：{ $sessions }、{ $records }、{ $commands }、{ $blob
 journal-none = 无
 journal-sessions-have-another-history-in-the = 个会话在目标中有另一段历史，未作改动
 journal-sessions-truncated-at-the-damage = 个会话在损坏处截断
-journal-survives = 尚存
+journal-readable = 仍可读取
 journal-the-journal-is-intact = 日志完好。{"\u000A"}
 journal-verified = 已验证：{ $sessions }、{ $records }。
 

@@ -7,8 +7,8 @@ use budao_core::{
 use budao_journal::{
     CheckReport, Damage, Digest, Progress,
     implement::{
+        batch_encoding::{self, BatchLocation},
         chain,
-        frame::{self, BatchLocation},
     },
 };
 use bytes::Bytes;
@@ -93,7 +93,7 @@ impl Check<'_> {
         }
         self.check_blobs(&mut report).await?;
         self.check_orphans(&mut report).await?;
-        report.damages.truncate(FINDINGS);
+        report.findings.truncate(FINDINGS);
         Ok(report)
     }
 
@@ -122,7 +122,7 @@ impl Check<'_> {
             if found.is_empty() || is_same {
                 report.sessions += 1;
                 report.records += chain.records;
-                report.damages.extend(found);
+                report.findings.extend(found);
                 return self.check_commands(&session, report).await;
             }
             session = now;
@@ -160,7 +160,7 @@ impl Check<'_> {
                 report.commands += 1;
             } else {
                 let description = format!("command {} cannot be read", row.get::<_, i64>(0));
-                report.damages.push(of_session(session, None, description, "its records"));
+                report.findings.push(of_session(session, None, description, "its records"));
             }
         }
         Ok(())
@@ -178,7 +178,7 @@ impl Check<'_> {
                     report.blobs += 1;
                 } else {
                     report
-                        .damages
+                        .findings
                         .push(of_database(format!("the stored output {hash:02x?} is altered")));
                 }
             }
@@ -195,7 +195,7 @@ impl Check<'_> {
         for (column, name) in names.into_iter().enumerate() {
             let count: i64 = rows[0].get(column);
             if count > 0 {
-                report.damages.push(of_database(format!("{count} {name}")));
+                report.findings.push(of_database(format!("{count} {name}")));
             }
         }
         Ok(())
@@ -220,7 +220,7 @@ impl ChainProgress {
         let location = BatchLocation { session: session.session, epoch: Epoch(0), first, count };
         let mut records = 0;
         let body = Bytes::copy_from_slice(row.get(2));
-        let unpacked = frame::unpack(location, &body, |record| {
+        let unpacked = batch_encoding::unpack(location, &body, |record| {
             records += u64::from(record.seq > session.removed_to);
         });
         let expected =
@@ -238,8 +238,8 @@ impl ChainProgress {
 fn findings(session: &CheckedSession, chain: &ChainProgress) -> Vec<Damage> {
     let mut found = Vec::new();
     if let Some(seq) = chain.damaged {
-        let survives = format!("the records before {seq}");
-        found.push(of_session(session, Some(seq), format!("record {seq} is damaged"), &survives));
+        let readable = format!("the records before {seq}");
+        found.push(of_session(session, Some(seq), format!("record {seq} is damaged"), &readable));
     } else if chain.end.max(session.removed_to) != session.head {
         let description =
             format!("the history ends at {}, its head is {}", chain.end, session.head);
@@ -260,11 +260,11 @@ fn of_session(
     session: &CheckedSession,
     seq: Option<Seq>,
     description: String,
-    survives: &str,
+    readable: &str,
 ) -> Damage {
-    Damage { session: Some(session.session), seq, description, survives: survives.into() }
+    Damage { session: Some(session.session), seq, description, readable: readable.into() }
 }
 
 fn of_database(description: String) -> Damage {
-    Damage { session: None, seq: None, description, survives: "all sessions".into() }
+    Damage { session: None, seq: None, description, readable: "all sessions".into() }
 }

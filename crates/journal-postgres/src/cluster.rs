@@ -8,7 +8,7 @@ use budao_core::{
     fault::{Fault, Operation},
 };
 use budao_journal::{
-    Census, Cluster, NODE_FORGOTTEN, NODE_GONE, NodeBeat, NodeInfo, Note, UnfinishedSession,
+    Census, Cluster, NODE_ROW_TTL, NODE_TIMEOUT, NodeBeat, NodeInfo, Note, UnfinishedSession,
 };
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -66,7 +66,7 @@ impl Cluster for Postgres {
         self.must_write(OPERATION)?;
         let ids = |sessions: &[SessionId]| sessions.iter().map(|id| id.0).collect::<Vec<Uuid>>();
         let (joined, left) = (ids(&beat.joined), ids(&beat.left));
-        let (now, forgotten) = (self.shared.lease_time(), micros(NODE_FORGOTTEN));
+        let (now, forgotten) = (self.shared.lease_time(), micros(NODE_ROW_TTL));
         let status = encode(&beat.status);
         let rows = self
             .shared
@@ -82,7 +82,7 @@ impl Cluster for Postgres {
     }
 
     async fn census(&self, holder: &str) -> Result<Census, Fault> {
-        let (now, gone) = (self.shared.lease_time(), micros(NODE_GONE));
+        let (now, gone) = (self.shared.lease_time(), micros(NODE_TIMEOUT));
         let rows = self
             .shared
             .pool

@@ -13,7 +13,7 @@ use budao_core::{
 use budao_journal::{
     Digest, SessionSummary,
     implement::{
-        frame::{self, BatchLocation},
+        batch_encoding::{self, BatchLocation},
         views::{self, SessionChanges},
     },
 };
@@ -269,5 +269,5 @@ fn fold_batch(session: &mut DirtySession, changes: &mut SessionChanges, row: &Ro
     };
     let body = Bytes::copy_from_slice(row.get(2));
     // Damaged records are left out of the views; readers of the session get a fault.
-    frame::unpack(location, &body, |record| changes.add(&mut session.summary, &record));
+    batch_encoding::unpack(location, &body, |record| changes.add(&mut session.summary, &record));
 }

@@ -10,7 +10,7 @@ use budao_core::{
 use budao_journal::{
     Digest, JournalStats, PageLimits, Reader, Retention, RetentionReport,
     implement::{
-        frame::{self, BatchLocation},
+        batch_encoding::{self, BatchLocation},
         retention::{self, RetainedSize},
     },
 };
@@ -329,7 +329,7 @@ impl PostgresShared {
                 let (session_id, epoch) = (session.session, Epoch(0));
                 let location = BatchLocation { session: session_id, epoch, first, count };
                 let body = Bytes::copy_from_slice(row.get(2));
-                let unpacked = frame::unpack(location, &body, |record| {
+                let unpacked = batch_encoding::unpack(location, &body, |record| {
                     if record.seq > session.removed_to {
                         let bytes = record.body.len() as u64;
                         sizes.push(RetainedSize { seq: record.seq, at: record.at, bytes });
@@ -363,7 +363,7 @@ impl PostgresShared {
             records: count(2),
             record_bytes: count(3),
             commands: count(4),
-            waiting: count(5),
+            pending_commands: count(5),
             snapshots: count(6),
             blobs: count(7),
             blob_bytes: count(8),

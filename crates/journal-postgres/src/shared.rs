@@ -83,7 +83,7 @@ impl PostgresShared {
 
     pub(crate) fn load(&self) -> JournalLoad {
         let commits = self.commits.load(Ordering::Relaxed);
-        JournalLoad { waiting: self.appends.len(), bytes: 0, commits }
+        JournalLoad { queued_requests: self.appends.len(), bytes: 0, commits }
     }
 }
 

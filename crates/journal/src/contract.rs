@@ -21,7 +21,8 @@ pub use self::{
         partial_copy, unsupported,
     },
     cluster::{
-        Census, Cluster, NODE_BEAT, NODE_FORGOTTEN, NODE_GONE, NodeBeat, NodeInfo, NodeStatus, Note,
+        Census, Cluster, NODE_BEAT, NODE_ROW_TTL, NODE_TIMEOUT, NodeBeat, NodeInfo, NodeStatus,
+        Note,
     },
     evidence::{Anchor, BatchLink, ChainPage},
     inbox::{ChangeWatch, Inbox, SubmitOutcome},

@@ -5,9 +5,9 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use crate::{
+    implement::batch_encoding::{self, BatchLocation},
     implement::chain,
     implement::encoded::EncodedRecord,
-    implement::frame::{self, BatchLocation},
     sqlite::watermark::{self, Watermark},
 };
 
@@ -25,13 +25,20 @@ pub fn batch(bytes: &[u8]) {
     for count in COUNTS {
         let location = BatchLocation { session: SESSION, epoch: Epoch(1), first: 1, count };
         let mut records = Vec::new();
-        let unpacked = frame::unpack(location, &body, |record| records.push(record));
+        let unpacked = batch_encoding::unpack(location, &body, |record| records.push(record));
         let total_bytes: usize = records.iter().map(|record| record.body.len()).sum();
-        assert!(total_bytes <= bytes.len(), "more came out than went in");
-        assert!(records.iter().zip(1..).all(|(record, seq)| record.seq == seq), "in order");
+        assert!(total_bytes <= bytes.len(), "the unpacked records are larger than the input");
+        assert!(
+            records.iter().zip(1..).all(|(record, seq)| record.seq == seq),
+            "positions are consecutive"
+        );
         match unpacked.damaged {
-            Some(at) => assert_eq!(at, records.len() as u64 + 1, "told where it went wrong"),
-            None => assert_eq!(records.len() as u64, count, "all of them, or it says so"),
+            Some(at) => assert_eq!(
+                at,
+                records.len() as u64 + 1,
+                "the damaged position follows the intact records"
+            ),
+            None => assert_eq!(records.len() as u64, count, "an intact batch has all its records"),
         }
         repack(&records);
     }
@@ -45,13 +52,13 @@ fn repack(records: &[crate::StoredRecord]) {
             EncodedRecord::from_bytes(at, trace, turn, record.body.clone())
         })
         .collect();
-    let (body, _) = frame::pack(SESSION, 1, chain::seed(SESSION), &entries);
+    let (body, _) = batch_encoding::pack(SESSION, 1, chain::seed(SESSION), &entries);
     let count = entries.len() as u64;
     let location = BatchLocation { session: SESSION, epoch: Epoch(1), first: 1, count };
-    let unpacked = frame::unpack(location, &body.into(), |record| {
+    let unpacked = batch_encoding::unpack(location, &body.into(), |record| {
         let _ = Event::decode(&record.body);
     });
-    assert_eq!(unpacked.damaged, None, "what was packed is whole");
+    assert_eq!(unpacked.damaged, None, "a packed batch is intact");
 }
 
 /// Packs encoded events into a valid batch, as a seed for a fuzzer.
@@ -65,7 +72,7 @@ pub fn packed(events: &[&[u8]]) -> Vec<u8> {
             EncodedRecord::from_bytes(at, trace, 1, Bytes::copy_from_slice(body))
         })
         .collect();
-    frame::pack(SESSION, 1, chain::seed(SESSION), &entries).0
+    batch_encoding::pack(SESSION, 1, chain::seed(SESSION), &entries).0
 }
 
 /// Whether the watermark in `bytes` belongs to the same journal as the watermark `own` and is ahead of it.
@@ -75,9 +82,9 @@ pub fn packed(events: &[&[u8]]) -> Vec<u8> {
 #[must_use]
 pub fn is_ahead(bytes: &[u8], own: &[u8]) -> bool {
     let id = journal_of(own);
-    let seen = watermark::decode(own, id).expect("a watermark of ours");
+    let seen = watermark::decode(own, id).expect("the own watermark is valid");
     watermark::decode(bytes, id).is_some_and(|mark| {
-        assert_eq!(bytes, watermark::encode(mark, id), "a watermark is written in one way");
+        assert_eq!(bytes, watermark::encode(mark, id), "a decoded watermark has the same encoding");
         seen.is_behind(mark)
     })
 }
@@ -111,7 +118,7 @@ pub fn altered(session: [u8; 16], first: u64, count: u64, body: &[u8]) -> Vec<u8
     let session = SessionId(Uuid::from_bytes(session));
     let location = BatchLocation { session, epoch: Epoch(1), first, count };
     let mut entries = Vec::new();
-    let unpacked = frame::unpack(location, &Bytes::copy_from_slice(body), |record| {
+    let unpacked = batch_encoding::unpack(location, &Bytes::copy_from_slice(body), |record| {
         let mut event = record.body.to_vec();
         if entries.is_empty() {
             let letter = event.iter_mut().rev().find(|byte| byte.is_ascii_alphanumeric());
@@ -122,7 +129,7 @@ pub fn altered(session: [u8; 16], first: u64, count: u64, body: &[u8]) -> Vec<u8
     });
     let previous = unpacked.previous.expect("the batch is intact");
     let digest = unpacked.digest.expect("the batch is intact");
-    let (mut packed, _) = frame::pack(session, first, previous, &entries);
+    let (mut packed, _) = batch_encoding::pack(session, first, previous, &entries);
     packed.truncate(packed.len() - TRAILER_BYTES);
     let last = packed.last_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes));
     let mut hasher = crc32fast::Hasher::new_with_initial(last.expect("a record has a checksum"));

@@ -1,7 +1,7 @@
 //! A journal in one SQLite file, for several processes at once.
 //!
 //! One thread writes, several connections read, and one thread polls for writes of other processes. `docs/journal.md`
-//! describes the file, `implement::frame` the encoding of records.
+//! describes the file, `implement::batch_encoding` the encoding of records.
 
 mod admin;
 mod apply;
@@ -153,7 +153,7 @@ struct SqliteShared {
 #[derive(Debug)]
 struct WriterHandle {
     counters: Arc<WriterCounters>,
-    jobs: Mutex<Option<mpsc::Sender<WriterMessage>>>,
+    writes: Mutex<Option<mpsc::Sender<WriterMessage>>>,
     slots: Arc<Semaphore>,
     queue: usize,
     writer_lock: Arc<WriterLock>,
@@ -283,7 +283,7 @@ impl Sqlite {
             .map_err(|error| errors::io_fault(&error, &path, Operation::OpenJournal))?;
         let writer_handle = WriterHandle {
             counters,
-            jobs: Mutex::new(Some(sender)),
+            writes: Mutex::new(Some(sender)),
             slots: Arc::new(Semaphore::new(options.queue.max(1))),
             queue: options.queue.max(1),
             writer_lock,
@@ -361,7 +361,7 @@ impl Sqlite {
         }
         let permit = writer_handle.slots.clone().acquire_owned().await.map_err(|_| over())?;
         let (reply, answer) = oneshot::channel();
-        if !writer_handle.send(WriterMessage::Job(Box::new(QueuedWrite {
+        if !writer_handle.send(WriterMessage::Write(Box::new(QueuedWrite {
             request,
             reply,
             _permit: permit,
@@ -430,8 +430,8 @@ impl WriterHandle {
     }
 
     /// Sends a message to the writer thread. Returns false if the journal is closed.
-    fn send(&self, note: WriterMessage) -> bool {
-        lock(&self.jobs).as_ref().is_some_and(|jobs| jobs.send(note).is_ok())
+    fn send(&self, message: WriterMessage) -> bool {
+        lock(&self.writes).as_ref().is_some_and(|writes| writes.send(message).is_ok())
     }
 }
 

@@ -3,7 +3,7 @@
 //! An append that breaks a condition has no row in the answer; the others of its group are not affected.
 
 use budao_core::event::Seq;
-use budao_journal::{Digest, implement::frame};
+use budao_journal::{Digest, implement::batch_encoding};
 
 use super::{CachedSession, EncodedAppend};
 use crate::{
@@ -65,7 +65,7 @@ impl<'a> PackedAppend<'a> {
         let (body, chain) = if append.records.is_empty() {
             (Vec::new(), known.chain)
         } else {
-            frame::pack(append.session, known.head + 1, known.chain, &append.records)
+            batch_encoding::pack(append.session, known.head + 1, known.chain, &append.records)
         };
         Self { append, known, body, chain }
     }

@@ -43,7 +43,7 @@ async fn damage_is_found_with_session_and_position_and_the_others_go_on() {
     journal.put_blob(last.session, "an output".into()).await.unwrap();
     let well = check(&url).await;
     assert_eq!((well.sessions, well.records, well.commands, well.blobs), (6, 65, 1, 1));
-    assert_eq!(well.damages, []);
+    assert_eq!(well.findings, []);
     let of = |number: usize| leases[number].session;
     let key = |n: usize| format!("(SELECT id FROM {schema}.session WHERE uuid = '{}')", of(n));
     // One byte of a body, a missing batch, two swapped, and a head beyond the records.
@@ -53,7 +53,7 @@ async fn damage_is_found_with_session_and_position_and_the_others_go_on() {
     server.sql(&format!("UPDATE {schema}.batch b SET body = (SELECT body FROM {schema}.batch o WHERE o.session = {} AND o.first = 4) WHERE b.session = {} AND b.first = 4", key(4), key(3)));
     server.sql(&format!("UPDATE {schema}.blob SET body = 'another'"));
     let found = check(&url).await;
-    let positions: Vec<_> = found.damages.iter().map(|d| (d.session, d.seq)).collect();
+    let positions: Vec<_> = found.findings.iter().map(|d| (d.session, d.seq)).collect();
     assert_eq!(
         positions,
         [(of(0), 7), (of(1), 4), (of(2), 13), (of(3), 4)]
@@ -62,7 +62,7 @@ async fn damage_is_found_with_session_and_position_and_the_others_go_on() {
             .chain([(None, None)])
             .collect::<Vec<_>>(),
         "{:?}",
-        found.damages
+        found.findings
     );
     // Readers get the records before the damage, then a fault with the position.
     let limits = PageLimits::default();

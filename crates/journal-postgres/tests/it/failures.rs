@@ -505,7 +505,7 @@ async fn appends_behind_a_server_that_does_not_answer_are_refused_in_time_and_no
         let Err(AppendError::Failed(fault)) = outcome else { panic!("{outcome:?}") };
         assert_eq!(fault.kind(), Kind::JournalBusy, "{fault:?}");
     }
-    assert_eq!(journal.load().waiting, 0);
+    assert_eq!(journal.load().queued_requests, 0);
     proxy.plan(|_| ConnectionPlan::clean());
     proxy.cut_all(Ending::Close);
     let head = within(async {

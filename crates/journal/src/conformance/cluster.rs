@@ -5,7 +5,7 @@ use std::time::Duration;
 use budao_core::event::{Event, SessionId};
 
 use super::{Fixture, fixture::TTL, fixture::message};
-use crate::contract::{NODE_BEAT, NODE_FORGOTTEN, NODE_GONE, NodeBeat, NodeStatus};
+use crate::contract::{NODE_BEAT, NODE_ROW_TTL, NODE_TIMEOUT, NodeBeat, NodeStatus};
 
 fn beat(holder: &str, joined: &[SessionId], left: &[SessionId]) -> NodeBeat {
     let status =
@@ -29,11 +29,11 @@ pub async fn nodes_are_listed_with_the_time_since_their_last_beat(fixture: &Fixt
     );
     let census = fixture.journal.census("a").await.unwrap();
     assert_eq!(census.nodes[0].status, beat("a", &[], &[]).status);
-    fixture.clock.advance(NODE_GONE - NODE_BEAT);
+    fixture.clock.advance(NODE_TIMEOUT - NODE_BEAT);
     assert!(fixture.journal.beat(beat("b", &[], &[])).await.unwrap(), "b was known");
     let nodes = fixture.journal.census("b").await.unwrap().nodes;
     assert!(nodes[0].is_gone() && !nodes[1].is_gone());
-    fixture.clock.advance(NODE_FORGOTTEN);
+    fixture.clock.advance(NODE_ROW_TTL);
     fixture.journal.beat(beat("b", &[], &[])).await.unwrap();
     assert_eq!(ages(fixture).await, [("b".to_owned(), Duration::ZERO)]);
     fixture.journal.leave("b").await.unwrap();
@@ -118,7 +118,7 @@ pub async fn a_writer_learns_what_clients_of_other_nodes_observe(fixture: &Fixtu
     assert_eq!(observed("b").await, [two], "observed by a");
     fixture.journal.beat(beat("a", &[], &[two])).await.unwrap();
     assert_eq!(observed("b").await, []);
-    fixture.clock.advance(NODE_GONE);
+    fixture.clock.advance(NODE_TIMEOUT);
     assert_eq!(observed("a").await, [], "b is gone");
     fixture.journal.beat(beat("b", &[], &[])).await.unwrap();
     assert_eq!(observed("a").await, [one]);

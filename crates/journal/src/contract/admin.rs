@@ -150,12 +150,12 @@ pub struct JournalStats {
     pub batches: u64,
     /// Records in all batches.
     pub records: u64,
-    /// Bytes of encoded events, with their frames.
+    /// Bytes of encoded events, with their headers and checksums.
     pub record_bytes: u64,
     /// Commands, answered or pending.
     pub commands: u64,
     /// Commands without an answer.
-    pub waiting: u64,
+    pub pending_commands: u64,
     /// Snapshots; at most one per session.
     pub snapshots: u64,
     /// Stored outputs; each content counts once.
@@ -212,7 +212,7 @@ pub struct CheckReport {
     /// Stored outputs without damage.
     pub blobs: u64,
     /// All findings; empty if the journal is intact.
-    pub damages: Vec<Damage>,
+    pub findings: Vec<Damage>,
     /// A description of data that an earlier opening found missing and dealt with; `None` if nothing was.
     pub lost: Option<String>,
 }
@@ -227,5 +227,5 @@ pub struct Damage {
     /// A description of the damage.
     pub description: String,
     /// A description of the data that is still readable.
-    pub survives: String,
+    pub readable: String,
 }

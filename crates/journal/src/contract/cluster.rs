@@ -11,9 +11,9 @@ use super::UnfinishedSession;
 /// The time between two beats of a node that has sessions or observers.
 pub const NODE_BEAT: Duration = Duration::from_secs(2);
 /// A node without a beat for this long is gone: others take its sessions.
-pub const NODE_GONE: Duration = Duration::from_secs(8);
+pub const NODE_TIMEOUT: Duration = Duration::from_secs(8);
 /// The time after which the journal itself removes the row of a gone node; servers remove it earlier.
-pub const NODE_FORGOTTEN: Duration = Duration::from_secs(3600);
+pub const NODE_ROW_TTL: Duration = Duration::from_secs(3600);
 
 /// Coordinates the servers of a journal. Times are by one clock: the database's, else that of the machine.
 #[async_trait]
@@ -117,10 +117,10 @@ pub struct NodeInfo {
 }
 
 impl NodeInfo {
-    /// Whether the node has not beaten for [`NODE_GONE`].
+    /// Whether the node has not beaten for [`NODE_TIMEOUT`].
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        self.silent_for >= NODE_GONE
+        self.silent_for >= NODE_TIMEOUT
     }
 }
 

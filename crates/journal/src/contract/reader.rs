@@ -93,7 +93,7 @@ pub trait Reader: Send + Sync + fmt::Debug {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JournalLoad {
     /// Requests that wait for the writer.
-    pub waiting: usize,
+    pub queued_requests: usize,
     /// Bytes of the journal's files; 0 for a journal without files.
     pub bytes: u64,
     /// Commits since the journal was opened, each with one sync; 0 for a journal without files.

@@ -432,7 +432,7 @@ mod tests {
     fn who_was_told_everything_need_not_look() {
         let notifier = Arc::new(Notifier::default());
         let subscription = notifier.subscribe(ID);
-        assert!(!subscription.has_caught_up(0), "nobody has looked yet");
+        assert!(!subscription.has_caught_up(0), "nothing was announced yet");
         notifier.announce_records(ID, 2, vec![stored(1), stored(2)]);
         assert!(subscription.has_caught_up(2));
         assert!(!subscription.has_caught_up(1), "one record behind");
@@ -450,18 +450,15 @@ mod tests {
         assert_eq!(subscription.cached_after(250).map(|batch| batch.len()), Some(150));
         assert!(
             !subscription.has_caught_up(399) && subscription.cached_after(399).is_some(),
-            "not yet, and nothing is let go"
+            "the follower is behind, so the records stay cached"
         );
         assert!(
             subscription.has_caught_up(400) && subscription.cached_after(399).is_none(),
-            "it has them and need not look"
+            "the follower has all records, so none stay cached"
         );
         subscription.unregister_follower();
         notifier.announce_records(ID, 600, many(401));
-        assert!(
-            subscription.cached_after(400).is_none(),
-            "nobody follows: nothing is kept for anybody"
-        );
+        assert!(subscription.cached_after(400).is_none(), "without followers no record is cached");
     }
 
     #[tokio::test]
@@ -471,9 +468,12 @@ mod tests {
         early.mark_reread(early.reread_requests(), 2);
         notifier.announce_records(ID, 2, vec![stored(1), stored(2)]);
         assert!(late.records_changed().now_or_never().is_some());
-        assert!(late.records_changed().now_or_never().is_none(), "it is told once");
+        assert!(late.records_changed().now_or_never().is_none(), "one announcement wakes it once");
         notifier.announce_records(ID, 2, Vec::new());
-        assert!(late.records_changed().now_or_never().is_none(), "that is no news");
+        assert!(
+            late.records_changed().now_or_never().is_none(),
+            "an announcement that it already has does not wake it"
+        );
         late.mark_records_seen();
         notifier.announce_history_change(ID);
         assert!(late.records_changed().now_or_never().is_some());
@@ -497,11 +497,11 @@ mod tests {
         let before = subscription.reread_requests();
         notifier.wake_all(ID);
         subscription.mark_reread(before, 2);
-        assert!(!subscription.has_caught_up(2), "that look was begun before the poke");
+        assert!(!subscription.has_caught_up(2), "the read began before the announcement");
         subscription.mark_reread(subscription.reread_requests(), 2);
         assert!(subscription.has_caught_up(2));
         notifier.announce_history_change(ID);
         notifier.announce_records(ID, 2, vec![stored(1), stored(2)]);
-        assert!(!subscription.has_caught_up(2), "what was told before the change does not hold");
+        assert!(!subscription.has_caught_up(2), "announcements from before the change are void");
     }
 }

@@ -3,7 +3,7 @@
 use budao_core::event::{Epoch, Seq, SessionId};
 use bytes::Bytes;
 
-use super::frame::{self, BatchLocation};
+use super::batch_encoding::{self, BatchLocation};
 use crate::contract::{Digest, PageLimits, StoredRecord};
 
 /// Upper bound of the first allocation, since a damaged head may be any number.
@@ -79,7 +79,7 @@ impl PageBuilder {
         let (session, epoch) = (self.history.session, self.history.epoch);
         let location = BatchLocation { session, epoch, first, count };
         let (next, before) = (self.next, self.records.len());
-        let unpacked = frame::unpack(location, body, |record| {
+        let unpacked = batch_encoding::unpack(location, body, |record| {
             if record.seq >= next && !self.is_full {
                 self.push(record);
             }

@@ -8,7 +8,7 @@ use budao_core::{event::SessionId, fault::Fault, time::Timestamp};
 use super::Memory;
 use crate::{
     contract::{
-        Census, Cluster, NODE_FORGOTTEN, NodeBeat, NodeInfo, NodeStatus, Note, UnfinishedSession,
+        Census, Cluster, NODE_ROW_TTL, NodeBeat, NodeInfo, NodeStatus, Note, UnfinishedSession,
     },
     implement::notifier::lock,
 };
@@ -23,7 +23,7 @@ pub(super) struct MemoryCluster {
 
 impl MemoryCluster {
     fn remove_forgotten(&mut self, now: Timestamp) {
-        self.nodes.retain(|_, (beat, _)| now.since(*beat) < NODE_FORGOTTEN);
+        self.nodes.retain(|_, (beat, _)| now.since(*beat) < NODE_ROW_TTL);
         let nodes = &self.nodes;
         self.observers.retain(|(_, holder)| nodes.contains_key(holder));
     }

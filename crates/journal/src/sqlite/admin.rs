@@ -140,7 +140,7 @@ impl Admin for Sqlite {
     async fn close(&self) {
         let Some(writer_handle) = &self.shared.writer_handle else { return };
         self.shared.readers.close_idle();
-        drop(lock(&writer_handle.jobs).take());
+        drop(lock(&writer_handle.writes).take());
         let thread = lock(&writer_handle.thread).take();
         if let Some(thread) = thread {
             // The writer catches its own panics, so the result of the join carries no information.

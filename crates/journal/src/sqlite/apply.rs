@@ -13,20 +13,18 @@ use rusqlite::OptionalExtension;
 use super::{
     errors::SqliteError,
     rows::{self, SessionRow},
-    write_request::{EncodedAppend, WriteReply, WriteRequest},
+    write_request::{EncodedAppend, WriteReply, WriteRequest, WriteResult},
     writer_connection::{CachedSession, WriterConnection},
     writer_thread::CommitNotice,
 };
 use crate::{
     contract::{AppendError, Digest, IfMissing, Lease, LeaseRequest, LeaseToken, SubmitOutcome},
+    implement::batch_encoding,
     implement::encoded::EncodedRecord,
     implement::faults,
-    implement::frame,
     implement::retention,
     implement::transfer::TransferredHistory,
 };
-
-type WriteResult = Result<WriteReply, AppendError>;
 
 impl WriterConnection {
     /// An outer error fails the transaction. An inner error refuses this request only.
@@ -67,7 +65,7 @@ impl WriterConnection {
             WriteRequest::AdoptNote(name, note) => self.adopt_note(name, note),
         };
         match done {
-            // One of our own faults concerns this request only, and nothing has been written for it.
+            // A fault of this crate concerns this request only, and nothing has been written for it.
             Err(SqliteError::Fault(fault)) => Ok(Err(fault.into())),
             done => done,
         }
@@ -103,7 +101,7 @@ impl WriterConnection {
             expires: now.after(request.ttl),
             ..row
         };
-        row.seal(Some(known.end()));
+        row.update_known_end(Some(known.end()));
         if row.key == 0 {
             row.insert(self.connection()?)?;
         } else {
@@ -131,7 +129,7 @@ impl WriterConnection {
             holder: String::new(),
             expires: self.context.world.clock.now(),
             removed_digest: None,
-            sealed: None,
+            known_end: None,
         }
     }
 
@@ -177,7 +175,7 @@ impl WriterConnection {
             return Ok(Err(faults::fenced(lease.session, Operation::TakeLease).into()));
         };
         let head = self.cached_session(lease.session)?.map_or(lease.head, |known| known.head);
-        row.seal(self.cached_end(lease));
+        row.update_known_end(self.cached_end(lease));
         row.expires = self.context.world.clock.now().after(ttl);
         row.update(self.connection()?)?;
         self.frames += 2;
@@ -191,7 +189,7 @@ impl WriterConnection {
     ) -> Result<WriteResult, SqliteError> {
         let row = SessionRow::load(self.connection()?, self.path(), lease.session)?;
         if let Some(mut row) = row.filter(|row| row.token == Some(lease.token)) {
-            row.seal(self.cached_end(lease));
+            row.update_known_end(self.cached_end(lease));
             let now = self.context.world.clock.now();
             row.expires = now.after(reserved.unwrap_or_default());
             if reserved.is_none() {
@@ -244,7 +242,7 @@ impl WriterConnection {
         entries: &[EncodedRecord],
     ) -> Result<(), SqliteError> {
         let first = known.head + 1;
-        let (body, chain) = frame::pack(session, first, known.chain, entries);
+        let (body, chain) = batch_encoding::pack(session, first, known.chain, entries);
         let batch_id = self.next_batch_id();
         let count = entries.len() as u64;
         self.connection()?

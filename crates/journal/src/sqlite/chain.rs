@@ -44,14 +44,14 @@ pub(super) fn chain(
     let mut statement = connection.prepare_cached(LINKS_SQL)?;
     let parameters = (row.key, after.cast_signed(), rows::sql_limit(limit));
     let links = statement.query_map(parameters, read_link)?.collect::<Result<_, _>>()?;
-    let sealed_to = row.sealed.map_or(0, |sealed| sealed.seq);
-    let known_head = known_head.unwrap_or(0).max(0).cast_unsigned().max(sealed_to);
-    let is_head = |sealed: &Anchor| sealed.seq == known_head;
+    let known_end = row.known_end.map_or(0, |end| end.seq);
+    let known_head = known_head.unwrap_or(0).max(0).cast_unsigned().max(known_end);
+    let is_head = |end: &Anchor| end.seq == known_head;
     Ok(ChainPage {
         epoch: row.epoch,
         start: row.start(),
         known_head,
-        head_digest: row.sealed.filter(is_head).map(|sealed| sealed.digest),
+        head_digest: row.known_end.filter(is_head).map(|end| end.digest),
         links,
     })
 }

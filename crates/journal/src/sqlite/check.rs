@@ -21,8 +21,8 @@ use super::{
 use crate::{
     contract::{CheckReport, Damage, Digest},
     implement::{
+        batch_encoding::{self, BatchLocation},
         chain,
-        frame::{self, BatchLocation},
     },
 };
 
@@ -30,22 +30,22 @@ use crate::{
 const MAX_FINDINGS: usize = 1000;
 
 impl Damage {
-    fn in_file(description: impl Into<String>, survives: impl Into<String>) -> Self {
+    fn in_file(description: impl Into<String>, readable: impl Into<String>) -> Self {
         Self {
             session: None,
             seq: None,
             description: description.into(),
-            survives: survives.into(),
+            readable: readable.into(),
         }
     }
 
     fn in_session(row: &SessionRow, description: impl Into<String>) -> Self {
-        let survives = "its records".into();
-        Self { session: Some(row.session), seq: None, description: description.into(), survives }
+        let readable = "its records".into();
+        Self { session: Some(row.session), seq: None, description: description.into(), readable }
     }
 }
 
-const SALVAGE: &str = "whatever `export --salvage` finds page by page";
+const SALVAGE: &str = "records that `export --salvage` can recover";
 
 /// Checks the file at `path`. A file that cannot be opened is a finding, not an error. `progress` receives the number of
 /// the current batch and of the last one.
@@ -58,7 +58,7 @@ pub(super) fn check(
     let inspected = match inspect::inspect(path, Operation::CheckJournal) {
         Ok(inspected) => inspected,
         Err(fault) if fault.kind() == Kind::JournalDamaged => {
-            found.damages.push(Damage::in_file(fault.to_string(), SALVAGE));
+            found.findings.push(Damage::in_file(fault.to_string(), SALVAGE));
             return Ok(found);
         }
         Err(fault) => return Err(fault),
@@ -66,7 +66,7 @@ pub(super) fn check(
     let path = &inspected.path;
     if inspected.content == PathContent::Empty {
         if watermark::path_of(path).exists() {
-            found.damages.push(Damage::in_file("the journal is empty, and was not", "nothing"));
+            found.findings.push(Damage::in_file("the journal is empty but had records", "nothing"));
         }
         return Ok(found);
     }
@@ -91,7 +91,7 @@ pub(super) fn check(
             ) {
                 return Err(fault);
             }
-            found.damages.push(Damage::in_file(fault.to_string(), SALVAGE));
+            found.findings.push(Damage::in_file(fault.to_string(), SALVAGE));
             Ok(found)
         }
     }
@@ -122,8 +122,8 @@ struct SessionProgress {
 
 impl FileCheck<'_> {
     fn add_finding(&mut self, damage: Damage) {
-        if self.found.damages.len() < MAX_FINDINGS {
-            self.found.damages.push(damage);
+        if self.found.findings.len() < MAX_FINDINGS {
+            self.found.findings.push(damage);
         }
     }
 
@@ -143,10 +143,11 @@ impl FileCheck<'_> {
     fn check_all(&mut self, meta: &Meta, recorded: Option<Watermark>) -> Result<(), SqliteError> {
         self.found.lost.clone_from(&meta.lost);
         let mark = watermark_from_tables(self.connection, meta)?;
-        if let Some(recorded) = recorded.filter(|recorded| mark.is_behind(*recorded)) {
-            let description =
-                format!("the end is missing: {recorded:?} was acknowledged, {mark:?} is there");
-            self.add_finding(Damage::in_file(description, "everything before it"));
+        if let Some(loss) = recorded.and_then(|recorded| mark.describe_loss(recorded)) {
+            self.add_finding(Damage::in_file(
+                format!("the journal lost its end: {loss}"),
+                "everything before it",
+            ));
         }
         if meta.indexed > mark.batch_id || meta.viewed > mark.batch_id || meta.indexed < 0 {
             self.add_finding(Damage::in_file(
@@ -234,7 +235,7 @@ impl FileCheck<'_> {
                     session: Some(row.session),
                     seq: Some(seq),
                     description: format!("record {seq} is damaged or missing"),
-                    survives: format!("records {} to {}", row.removed_to + 1, seq - 1),
+                    readable: format!("records {} to {}", row.removed_to + 1, seq - 1),
                 });
             }
             self.check_snapshot(row, last)?;
@@ -276,7 +277,7 @@ impl FileCheck<'_> {
             match InboxRow::from_row(found, row.session, self.path) {
                 Ok(kept) if *kept.command.id.0 == *name => self.found.commands += 1,
                 Ok(_) => {
-                    let description = format!("command `{name}` is another one");
+                    let description = format!("command `{name}`: the stored id differs");
                     self.add_finding(Damage::in_session(row, description));
                 }
                 Err(error) => {
@@ -340,7 +341,7 @@ impl SessionProgress {
         let location =
             BatchLocation { session: self.row.session, epoch: self.row.epoch, first, count };
         let mut good = 0;
-        let unpacked = frame::unpack(location, &Bytes::copy_from_slice(blob), |record| {
+        let unpacked = batch_encoding::unpack(location, &Bytes::copy_from_slice(blob), |record| {
             good += u64::from(record.seq > self.row.removed_to);
         });
         let expected =

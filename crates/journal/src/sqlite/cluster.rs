@@ -13,12 +13,11 @@ use super::{
     Sqlite,
     errors::SqliteError,
     into_fault, queries, unexpected_reply,
-    write_request::{WriteReply, WriteRequest},
+    write_request::{WriteReply, WriteRequest, WriteResult},
     writer_connection::WriterConnection,
 };
 use crate::contract::{
-    AppendError, Census, Cluster, NODE_FORGOTTEN, NODE_GONE, NodeBeat, NodeInfo, Note,
-    UnfinishedSession,
+    Census, Cluster, NODE_ROW_TTL, NODE_TIMEOUT, NodeBeat, NodeInfo, Note, UnfinishedSession,
 };
 
 const OPERATION: Operation = Operation::TakeLease;
@@ -28,14 +27,12 @@ const OBSERVED_SQL: &str = "SELECT DISTINCT o.session FROM observer o JOIN node 
     JOIN session s ON s.uuid = o.session \
     WHERE o.holder <> ?1 AND n.beat > ?2 AND s.holder = ?1 AND (s.token IS NOT NULL OR s.expires > ?3)";
 
-type WriteResult = Result<Result<WriteReply, AppendError>, SqliteError>;
-
 impl WriterConnection {
-    pub(super) fn beat(&mut self, beat: &NodeBeat) -> WriteResult {
+    pub(super) fn beat(&mut self, beat: &NodeBeat) -> Result<WriteResult, SqliteError> {
         let now = self.context.world.clock.now();
         let status = serde_json::to_vec(&beat.status).unwrap_or_default();
         let connection = self.connection()?;
-        let old = now.as_micros().saturating_sub(micros(NODE_FORGOTTEN));
+        let old = now.as_micros().saturating_sub(micros(NODE_ROW_TTL));
         connection.prepare_cached("DELETE FROM node WHERE beat < ?1")?.execute([old])?;
         let known = connection
             .prepare_cached("UPDATE node SET beat = ?2, status = ?3 WHERE holder = ?1")?
@@ -64,7 +61,7 @@ impl WriterConnection {
         Ok(Ok(WriteReply::WasKnown(known > 0)))
     }
 
-    pub(super) fn leave(&mut self, holder: &str) -> WriteResult {
+    pub(super) fn leave(&mut self, holder: &str) -> Result<WriteResult, SqliteError> {
         let connection = self.connection()?;
         connection.execute("DELETE FROM node WHERE holder = ?1", [holder])?;
         connection.execute("DELETE FROM observer WHERE holder = ?1", [holder])?;
@@ -72,7 +69,12 @@ impl WriterConnection {
         Ok(Ok(WriteReply::Nothing))
     }
 
-    pub(super) fn set_note(&mut self, name: &str, expected: u64, body: &[u8]) -> WriteResult {
+    pub(super) fn set_note(
+        &mut self,
+        name: &str,
+        expected: u64,
+        body: &[u8],
+    ) -> Result<WriteResult, SqliteError> {
         let connection = self.connection()?;
         let found = read_note(connection, name)?.map_or(0, |note| note.version);
         if found != expected {
@@ -89,7 +91,11 @@ impl WriterConnection {
         Ok(Ok(WriteReply::NoteVersion(Some(version))))
     }
 
-    pub(super) fn adopt_note(&mut self, name: &str, note: &Note) -> WriteResult {
+    pub(super) fn adopt_note(
+        &mut self,
+        name: &str,
+        note: &Note,
+    ) -> Result<WriteResult, SqliteError> {
         let changed = self
             .connection()?
             .prepare_cached(
@@ -145,7 +151,7 @@ fn read_census(
     })?;
     let nodes = nodes.collect::<Result<_, _>>()?;
     let mut statement = connection.prepare_cached(OBSERVED_SQL)?;
-    let since = now.as_micros().saturating_sub(micros(NODE_GONE));
+    let since = now.as_micros().saturating_sub(micros(NODE_TIMEOUT));
     let observed = statement.query_map((holder, since, now.as_micros()), |row| {
         Ok(SessionId(Uuid::from_bytes(row.get(0)?)))
     })?;

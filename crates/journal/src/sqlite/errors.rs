@@ -5,7 +5,7 @@ use std::path::Path;
 use budao_core::fault::{Fact, Fault, Kind, Operation};
 use rusqlite::{ErrorCode, ffi};
 
-/// An error that stops a step: one of SQLite, or a fault of our own.
+/// An error that stops a step: one of SQLite, or a fault of this crate.
 #[derive(Debug)]
 pub(crate) enum SqliteError {
     Sql(rusqlite::Error),

@@ -18,15 +18,15 @@ use super::inspect::{Header, read_header};
 use crate::implement::notifier::lock;
 
 /// The device and inode of a file.
-pub(super) type Identity = (u64, u64);
+pub(super) type FileIdentity = (u64, u64);
 
 /// The journals that this process has open, with the number of users of each descriptor.
-static OPEN_FILES: Mutex<BTreeMap<Identity, (usize, File)>> = Mutex::new(BTreeMap::new());
+static OPEN_FILES: Mutex<BTreeMap<FileIdentity, (usize, File)>> = Mutex::new(BTreeMap::new());
 
 /// A file in use as a journal. It must outlive every connection to the file.
 #[derive(Debug)]
 pub(super) struct OpenFile {
-    pub(super) identity: Identity,
+    pub(super) identity: FileIdentity,
 }
 
 impl OpenFile {
@@ -96,7 +96,7 @@ pub(super) fn create_new(path: &Path) -> Result<()> {
 }
 
 /// The device and inode that a path leads to.
-pub(super) fn identity(path: &Path) -> Result<Identity> {
+pub(super) fn identity(path: &Path) -> Result<FileIdentity> {
     let found = std::fs::metadata(path)?;
     Ok((found.dev(), found.ino()))
 }

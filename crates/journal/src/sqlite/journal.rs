@@ -134,13 +134,13 @@ impl Reader for Sqlite {
     }
 
     fn load(&self) -> JournalLoad {
-        let waiting = self.shared.writer_handle.as_ref().map_or(0, |writer_handle| {
+        let queued_requests = self.shared.writer_handle.as_ref().map_or(0, |writer_handle| {
             self.shared.options.queue.max(1).saturating_sub(writer_handle.slots.available_permits())
         });
         let size = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
         let path = &self.shared.path;
         let bytes = size(path) + size(&with_suffix(path, "-wal"));
-        JournalLoad { waiting, bytes, commits: self.counters().transactions }
+        JournalLoad { queued_requests, bytes, commits: self.counters().transactions }
     }
 }
 

@@ -80,7 +80,7 @@ pub(super) fn stats(connection: &Connection, path: &Path) -> Result<JournalStats
         records: number("SELECT coalesce(sum(count), 0) FROM batch")?,
         record_bytes: number("SELECT coalesce(sum(length(body)), 0) FROM batch")?,
         commands: number("SELECT count(*) FROM inbox")?,
-        waiting: number("SELECT count(*) FROM inbox WHERE answer IS NULL")?,
+        pending_commands: number("SELECT count(*) FROM inbox WHERE answer IS NULL")?,
         snapshots: number("SELECT count(*) FROM snapshot")?,
         blobs: number("SELECT count(*) FROM blob")?,
         blob_bytes: number("SELECT coalesce(sum(length(body)), 0) FROM blob")?,

@@ -15,15 +15,13 @@ use super::{
     Sqlite,
     errors::SqliteError,
     into_fault, rows, unexpected_reply,
-    write_request::{WriteReply, WriteRequest},
+    write_request::{WriteReply, WriteRequest, WriteResult},
     writer_connection::WriterConnection,
 };
 use crate::{
-    contract::{AppendError, Digest, OnceKeys, OnceOwner, OnceSettlement, OnceState},
+    contract::{Digest, OnceKeys, OnceOwner, OnceSettlement, OnceState},
     implement::transfer::TransferredKey,
 };
-
-type WriteResult = Result<WriteReply, AppendError>;
 
 /// Keys in their order, starting after `after`.
 pub(super) fn once_keys(

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     contract::{AppendError, Digest, Retention, RetentionReport, StoredRecord},
-    implement::frame::{self, BatchLocation},
+    implement::batch_encoding::{self, BatchLocation},
     implement::retention::{self, RetainedSize},
 };
 
@@ -187,11 +187,12 @@ impl WriterConnection {
             let (first, count) = (read_position(batch, 0)?, read_position(batch, 1)?);
             let blob = batch.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
             let location = BatchLocation { session: row.session, epoch: row.epoch, first, count };
-            let unpacked = frame::unpack(location, &Bytes::copy_from_slice(blob), |record| {
-                if record.seq > row.removed_to {
-                    records.push(map(record));
-                }
-            });
+            let unpacked =
+                batch_encoding::unpack(location, &Bytes::copy_from_slice(blob), |record| {
+                    if record.seq > row.removed_to {
+                        records.push(map(record));
+                    }
+                });
             if unpacked.damaged.is_some() {
                 break;
             }

@@ -16,8 +16,8 @@ use super::errors::{SqliteError, damage_fault};
 use crate::{
     contract::{Anchor, Digest, Gap, GapReason, LeaseInfo, LeaseToken},
     implement::{
+        batch_encoding::{self, BatchLocation},
         chain,
-        frame::{self, BatchLocation},
     },
 };
 
@@ -36,11 +36,11 @@ pub(super) struct SessionRow {
     /// The digest at `removed_to`; `None` if the chain begins with the session.
     pub(super) removed_digest: Option<Digest>,
     /// The head when the lease was last taken, renewed or released; a history that ends before it was cut.
-    pub(super) sealed: Option<Anchor>,
+    pub(super) known_end: Option<Anchor>,
 }
 
 const SESSION_COLUMNS: &str = "id, uuid, epoch, removed_to, removed_reason, token, holder, expires, checksum, removed_digest, \
-     sealed_to, sealed_digest";
+     known_end_seq, known_end_digest";
 
 /// The key of a session's row with the row, or with the fault that describes its damage.
 pub(super) type KeyedSession = (i64, Result<SessionRow, Fault>);
@@ -56,18 +56,18 @@ impl SessionRow {
         hasher.update(self.holder.as_bytes());
         hasher.update(&self.expires.as_micros().to_le_bytes());
         hasher.update(self.removed_digest.as_ref().map_or(&[], |digest| &digest.0));
-        if let Some(sealed) = &self.sealed {
-            hasher.update(&sealed.seq.to_le_bytes());
-            hasher.update(&sealed.digest.0);
+        if let Some(end) = &self.known_end {
+            hasher.update(&end.seq.to_le_bytes());
+            hasher.update(&end.digest.0);
         }
         hasher.finalize()
     }
 
-    /// Stores the head as a seal. A seal beyond the current head stays, so that a lost end remains detectable until the
-    /// history has grown beyond it.
-    pub(super) fn seal(&mut self, end: Option<Anchor>) {
-        let is_behind = |end: &Anchor| self.sealed.is_none_or(|sealed| sealed.seq <= end.seq);
-        self.sealed = end.filter(is_behind).or(self.sealed);
+    /// Stores the head as the known end. A known end beyond the current head stays, so that a lost end remains
+    /// detectable until the history has grown beyond it.
+    pub(super) fn update_known_end(&mut self, end: Option<Anchor>) {
+        let is_behind = |end: &Anchor| self.known_end.is_none_or(|known| known.seq <= end.seq);
+        self.known_end = end.filter(is_behind).or(self.known_end);
     }
 
     /// The anchor at which the chain of the kept records begins.
@@ -87,7 +87,7 @@ impl SessionRow {
             holder: row.get(6)?,
             expires: Timestamp::from_micros(row.get(7)?),
             removed_digest: row.get::<_, Option<[u8; 32]>>(9)?.map(Digest),
-            sealed: read_seal(row)?,
+            known_end: read_known_end(row)?,
         };
         Ok((found, row.get(8)?))
     }
@@ -137,7 +137,7 @@ impl SessionRow {
         connection
             .prepare_cached(
                 "INSERT INTO session(uuid, epoch, removed_to, removed_reason, token, holder, expires, \
-                 checksum, removed_digest, sealed_to, sealed_digest) \
+                 checksum, removed_digest, known_end_seq, known_end_digest) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
             )?
             .execute((
@@ -150,8 +150,8 @@ impl SessionRow {
                 self.expires.as_micros(),
                 self.checksum(),
                 self.removed_digest.map(|digest| digest.0),
-                self.sealed.map_or(0, |sealed| sealed.seq.cast_signed()),
-                self.sealed.map(|sealed| sealed.digest.0),
+                self.known_end.map_or(0, |end| end.seq.cast_signed()),
+                self.known_end.map(|end| end.digest.0),
             ))?;
         self.key = connection.last_insert_rowid();
         Ok(())
@@ -161,8 +161,8 @@ impl SessionRow {
         connection
             .prepare_cached(
                 "UPDATE session SET epoch = ?2, removed_to = ?3, removed_reason = ?4, token = ?5, \
-                 holder = ?6, expires = ?7, checksum = ?8, removed_digest = ?9, sealed_to = ?10, \
-                 sealed_digest = ?11 WHERE id = ?1",
+                 holder = ?6, expires = ?7, checksum = ?8, removed_digest = ?9, known_end_seq = ?10, \
+                 known_end_digest = ?11 WHERE id = ?1",
             )?
             .execute((
                 self.key,
@@ -174,8 +174,8 @@ impl SessionRow {
                 self.expires.as_micros(),
                 self.checksum(),
                 self.removed_digest.map(|digest| digest.0),
-                self.sealed.map_or(0, |sealed| sealed.seq.cast_signed()),
-                self.sealed.map(|sealed| sealed.digest.0),
+                self.known_end.map_or(0, |end| end.seq.cast_signed()),
+                self.known_end.map(|end| end.digest.0),
             ))?;
         Ok(())
     }
@@ -192,8 +192,8 @@ impl SessionRow {
     }
 }
 
-/// Reads the seal from the columns 10 and 11 of a session's row.
-fn read_seal(row: &Row<'_>) -> Result<Option<Anchor>, rusqlite::Error> {
+/// Reads the known end from the columns 10 and 11 of a session's row.
+fn read_known_end(row: &Row<'_>) -> Result<Option<Anchor>, rusqlite::Error> {
     let digest: Option<[u8; 32]> = row.get(11)?;
     let seq = read_position(row, 10)?;
     Ok(digest.map(|digest| Anchor { seq, digest: Digest(digest) }))
@@ -305,7 +305,7 @@ pub(super) fn read_end_digest(
             Ok((found.get::<_, i64>(0)?, read_position(found, 1)?, read_position(found, 2)?, body))
         })?;
     let location = BatchLocation { session: row.session, epoch: row.epoch, first, count };
-    let unpacked = frame::unpack(location, &body, drop);
+    let unpacked = batch_encoding::unpack(location, &body, drop);
     match unpacked.digest {
         Some(digest) if key == row.key => Ok(digest),
         _ => {
@@ -382,7 +382,7 @@ pub(super) fn load_command(
     rows.next()?.map(|found| InboxRow::from_row(found, row.session, path)).transpose()
 }
 
-/// Encodes one of our own types, which cannot fail.
+/// Encodes one of this crate's types, which cannot fail.
 pub(super) fn encode(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("commands and answers have string keys and finite numbers")
 }

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     contract::{Digest, StoredRecord},
-    implement::frame::{self, BatchLocation},
+    implement::batch_encoding::{self, BatchLocation},
 };
 
 /// The recovered part of a session.
@@ -88,8 +88,8 @@ impl SalvageIndex {
                 let body = Bytes::from(std::mem::take(body));
                 self.batches.entry((*session, first)).or_default().push((count, body));
             }
-            // session: id (kept as the rowid), uuid, epoch, removed_to, why, token, holder, expires,
-            // checksum, removed_digest, sealed_to, sealed_digest
+            // session: id (kept as the rowid), uuid, epoch, removed_to, removed_reason, token, holder, expires,
+            // checksum, removed_digest, known_end_seq, known_end_digest
             [
                 PageValue::Null,
                 PageValue::Blob(uuid),
@@ -143,7 +143,8 @@ fn join_batches(
             .map(|(count, body)| {
                 let location = BatchLocation { session, epoch, first: *first, count: *count };
                 let mut records = Vec::new();
-                let unpacked = frame::unpack(location, body, |record| records.push(record));
+                let unpacked =
+                    batch_encoding::unpack(location, body, |record| records.push(record));
                 (records, unpacked)
             })
             .filter(|(_, unpacked)| chain.is_none() || unpacked.previous == chain)

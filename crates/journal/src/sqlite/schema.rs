@@ -17,8 +17,7 @@ use super::{
 pub(super) const APPLICATION_ID: i32 = 0x4264_616f;
 
 /// Each script upgrades a file from the previous version. A released script never changes.
-const MIGRATIONS: [&str; 3] = [
-    "
+const MIGRATIONS: [&str; 1] = ["
 CREATE TABLE meta(
     id INTEGER PRIMARY KEY CHECK (id = 1),
     journal BLOB NOT NULL,
@@ -41,8 +40,8 @@ CREATE TABLE session(
     expires INTEGER NOT NULL,
     checksum INTEGER NOT NULL,
     removed_digest BLOB,
-    sealed_to INTEGER NOT NULL,
-    sealed_digest BLOB
+    known_end_seq INTEGER NOT NULL,
+    known_end_digest BLOB
 );
 CREATE TABLE batch(
     batch_id INTEGER PRIMARY KEY,
@@ -111,10 +110,13 @@ CREATE TABLE view_session(
     open_turn INTEGER,
     last_code TEXT,
     head INTEGER NOT NULL,
-    faults TEXT NOT NULL
+    faults TEXT NOT NULL,
+    timers TEXT,
+    wake_at INTEGER
 );
 CREATE INDEX view_session_updated ON view_session(updated);
 CREATE INDEX view_session_open ON view_session(session) WHERE open_turn IS NOT NULL;
+CREATE INDEX view_session_wake ON view_session(wake_at) WHERE wake_at IS NOT NULL;
 CREATE TABLE view_label(
     key TEXT NOT NULL,
     value TEXT NOT NULL,
@@ -143,8 +145,6 @@ CREATE TABLE view_rate(
     ended INTEGER NOT NULL,
     PRIMARY KEY (code, minute)
 ) WITHOUT ROWID;
-",
-    "
 CREATE TABLE once_key(
     key BLOB PRIMARY KEY,
     session BLOB NOT NULL,
@@ -155,16 +155,10 @@ CREATE TABLE once_key(
 ) WITHOUT ROWID;
 CREATE INDEX once_key_owner ON once_key(session, call);
 CREATE INDEX once_key_claimed ON once_key(claimed);
-",
-    "
-ALTER TABLE view_session ADD COLUMN timers TEXT;
-ALTER TABLE view_session ADD COLUMN wake_at INTEGER;
-CREATE INDEX view_session_wake ON view_session(wake_at) WHERE wake_at IS NOT NULL;
-",
-];
+"];
 
 /// Versions up to this one were never released. A file of such a version is refused and left as it is.
-const UNRELEASED: usize = 4;
+const UNRELEASED: usize = 7;
 
 /// The version this program writes.
 pub(super) const VERSION: usize = UNRELEASED + MIGRATIONS.len();

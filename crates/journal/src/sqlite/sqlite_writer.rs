@@ -16,7 +16,7 @@ use budao_core::fault::{Fact, Fault, Kind, Operation};
 use super::{
     disk_reserve::DiskReserve,
     errors::SqliteError,
-    write_request::{WriteReply, WriteRequest},
+    write_request::{WriteRequest, WriteResult},
     writer_connection::WriterConnection,
     writer_thread::{CommitNotice, QueuedWrite, WriterContext},
 };
@@ -28,8 +28,6 @@ const CHECKPOINT_FRAMES: u64 = 1000;
 const VIEW_LAG: i64 = 16 * 1024;
 /// The longest commit after which a caller's thread may still write; with a slower disk only the writer thread does.
 const QUICK_COMMIT: Duration = Duration::from_millis(5);
-
-type WriteResult = Result<WriteReply, AppendError>;
 
 pub(super) struct SqliteWriter {
     context: WriterContext,
@@ -86,46 +84,46 @@ impl SqliteWriter {
     }
 
     /// Executes the queued requests in one transaction and replies to each.
-    pub(super) fn write(&mut self, jobs: Vec<QueuedWrite>) {
+    pub(super) fn write(&mut self, writes: Vec<QueuedWrite>) {
         self.connection.set_busy_wait(true);
-        let requests: Vec<&WriteRequest> = jobs.iter().map(|job| &job.request).collect();
+        let requests: Vec<&WriteRequest> = writes.iter().map(|write| &write.request).collect();
         match self.transact(&requests) {
             Ok(outcomes) => {
-                if jobs.iter().any(|job| !job.request.is_closing()) {
+                if writes.iter().any(|write| !write.request.is_closing()) {
                     self.reserve.restore();
                 }
-                self.answer(jobs, outcomes);
+                self.answer(writes, outcomes);
                 self.run_maintenance();
             }
             // On a full disk, small closing requests may still fit one by one.
             Err(error) if error.is_full() => {
-                for job in jobs {
-                    self.write_from_reserve(job);
+                for write in writes {
+                    self.write_from_reserve(write);
                 }
             }
             Err(error) => {
-                for job in jobs {
-                    let fault = error.as_fault(&self.context.path, job.request.operation());
+                for write in writes {
+                    let fault = error.as_fault(&self.context.path, write.request.operation());
                     // The caller may have stopped waiting.
-                    let _ = job.reply.send(Err(AppendError::Failed(fault)));
+                    let _ = write.reply.send(Err(AppendError::Failed(fault)));
                 }
             }
         }
     }
 
-    fn write_from_reserve(&mut self, job: QueuedWrite) {
-        let mut done = self.transact(&[&job.request]);
+    fn write_from_reserve(&mut self, write: QueuedWrite) {
+        let mut done = self.transact(&[&write.request]);
         if done.as_ref().is_err_and(SqliteError::is_full)
-            && job.request.is_closing()
+            && write.request.is_closing()
             && self.reserve.release()
         {
-            done = self.transact(&[&job.request]);
+            done = self.transact(&[&write.request]);
         }
         match done {
-            Ok(outcomes) => self.answer(vec![job], outcomes),
+            Ok(outcomes) => self.answer(vec![write], outcomes),
             Err(error) => {
-                let fault = error.into_fault(&self.context.path, job.request.operation());
-                let _ = job.reply.send(Err(AppendError::Failed(fault)));
+                let fault = error.into_fault(&self.context.path, write.request.operation());
+                let _ = write.reply.send(Err(AppendError::Failed(fault)));
             }
         }
     }
@@ -163,9 +161,9 @@ impl SqliteWriter {
         done
     }
 
-    fn answer(&mut self, jobs: Vec<QueuedWrite>, outcomes: Vec<WriteResult>) {
-        for (job, outcome) in jobs.into_iter().zip(outcomes) {
-            let _ = job.reply.send(outcome);
+    fn answer(&mut self, writes: Vec<QueuedWrite>, outcomes: Vec<WriteResult>) {
+        for (write, outcome) in writes.into_iter().zip(outcomes) {
+            let _ = write.reply.send(outcome);
         }
         self.notify();
     }

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     contract::{SessionSummary, TimerView},
-    implement::frame::{self, BatchLocation},
+    implement::batch_encoding::{self, BatchLocation},
     implement::views::{self, SessionChanges},
 };
 
@@ -81,7 +81,7 @@ impl WriterConnection {
             }
         };
         // Damaged records are left out of the views; readers of the session get a fault.
-        frame::unpack(row.location, &row.body, |record| marks.add(summary, &record));
+        batch_encoding::unpack(row.location, &row.body, |record| marks.add(summary, &record));
         Ok(())
     }
 

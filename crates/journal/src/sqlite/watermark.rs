@@ -40,6 +40,18 @@ impl Watermark {
             || self.token < other.token
             || self.blob < other.blob
     }
+
+    /// The first number that is lower than that of `acknowledged`, in words; `None` if no number is.
+    pub(crate) fn describe_loss(self, acknowledged: Self) -> Option<String> {
+        let numbers = [
+            ("batch", acknowledged.batch_id, self.batch_id),
+            ("command", acknowledged.inbox, self.inbox),
+            ("lease token", acknowledged.token, self.token),
+            ("stored output", acknowledged.blob, self.blob),
+        ];
+        let (name, recorded, found) = numbers.into_iter().find(|(_, old, new)| new < old)?;
+        Some(format!("acknowledged {name} {recorded}, last {name} found {found}"))
+    }
 }
 
 /// The open watermark file of a journal.

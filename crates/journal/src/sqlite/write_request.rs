@@ -11,8 +11,8 @@ use bytes::Bytes;
 use super::rows;
 use crate::{
     contract::{
-        Append, Digest, Lease, LeaseRequest, LeaseToken, NodeBeat, Note, OnceOwner, OnceSettlement,
-        OnceState, Retention, RetentionReport, SubmitOutcome,
+        Append, AppendError, Digest, Lease, LeaseRequest, LeaseToken, NodeBeat, Note, OnceOwner,
+        OnceSettlement, OnceState, Retention, RetentionReport, SubmitOutcome,
     },
     implement::encoded::{self, EncodedRecord},
     implement::transfer::{TransferredHistory, TransferredKey},
@@ -63,6 +63,9 @@ pub(super) enum FreeSpace {
     Reusable,
     None,
 }
+
+/// The reply to one request, or its refusal.
+pub(super) type WriteResult = Result<WriteReply, AppendError>;
 
 /// The writer's reply; each request has its own variant.
 #[derive(Debug)]

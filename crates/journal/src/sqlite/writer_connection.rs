@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::{
     errors::{SqliteError, damage_fault, io_fault},
-    files::{self, Identity, OpenFile},
+    files::{self, FileIdentity, OpenFile},
     rows::{self, SessionRow},
     schema::{self, Meta, Purpose},
     watermark::{self, Watermark, WatermarkFile},
@@ -57,7 +57,7 @@ pub(super) struct WriterConnection {
     /// Increases when another process writes, and after every failure.
     generation: u64,
     data_version: i64,
-    identity: Identity,
+    identity: FileIdentity,
     watermark_file: WatermarkFile,
     pub(super) notices: Vec<CommitNotice>,
     pub(super) frames: u64,
@@ -235,9 +235,8 @@ impl WriterConnection {
                 .into());
         }
         let found = watermark_from_tables(&connection, &meta)?;
-        if found.is_behind(self.acknowledged) {
-            let what = format!("acknowledged up to {:?}, found {found:?}", self.acknowledged);
-            return Err(damage_fault(self.path(), Operation::OpenJournal, what).into());
+        if let Some(loss) = found.describe_loss(self.acknowledged) {
+            return Err(damage_fault(self.path(), Operation::OpenJournal, loss).into());
         }
         check_last_batch(&connection, self.path(), found.batch_id)?;
         tracing::info!(path = %self.path().display(), "journal reopened and checked");
@@ -407,7 +406,7 @@ impl WriterConnection {
     }
 }
 
-fn identity(path: &Path) -> Result<Identity, SqliteError> {
+fn identity(path: &Path) -> Result<FileIdentity, SqliteError> {
     files::identity(path).map_err(|error| io_fault(&error, path, Operation::AppendRecords).into())
 }
 

@@ -36,14 +36,14 @@ const QUIET: Duration = Duration::from_millis(250);
 pub(super) struct QueuedWrite {
     pub(super) request: WriteRequest,
     pub(super) reply: oneshot::Sender<Result<WriteReply, AppendError>>,
-    /// A slot in the queue; dropping the job frees it.
+    /// A slot in the queue; dropping the write frees it.
     pub(super) _permit: OwnedSemaphorePermit,
 }
 
 /// A message to the writer thread.
 #[derive(Debug)]
 pub(super) enum WriterMessage {
-    Job(Box<QueuedWrite>),
+    Write(Box<QueuedWrite>),
     /// A caller wrote on its own thread, and a checkpoint or a view update is due.
     Maintenance,
 }
@@ -116,7 +116,7 @@ impl WriterLock {
 }
 
 pub(super) struct WriterThread {
-    jobs: Receiver<WriterMessage>,
+    writes: Receiver<WriterMessage>,
     writer_lock: Arc<WriterLock>,
 }
 
@@ -127,17 +127,17 @@ enum NextInput {
 }
 
 impl WriterThread {
-    pub(super) fn new(jobs: Receiver<WriterMessage>, writer_lock: Arc<WriterLock>) -> Self {
-        Self { jobs, writer_lock }
+    pub(super) fn new(writes: Receiver<WriterMessage>, writer_lock: Arc<WriterLock>) -> Self {
+        Self { writes, writer_lock }
     }
 
     /// Runs until every handle is dropped.
     pub(super) fn run(self) {
         loop {
             match self.next() {
-                NextInput::Message(WriterMessage::Job(first)) => {
-                    let jobs = self.drain(*first);
-                    self.writer_lock.take().write(jobs);
+                NextInput::Message(WriterMessage::Write(first)) => {
+                    let writes = self.drain(*first);
+                    self.writer_lock.take().write(writes);
                 }
                 NextInput::Message(WriterMessage::Maintenance) => {
                     self.writer_lock.take().run_maintenance();
@@ -162,10 +162,10 @@ impl WriterThread {
             writer.maintenance_requested
         };
         if !has_views_to_write {
-            return self.jobs.recv().map_or(NextInput::Closed, NextInput::Message);
+            return self.writes.recv().map_or(NextInput::Closed, NextInput::Message);
         }
-        match self.jobs.recv_timeout(QUIET) {
-            Ok(note) => NextInput::Message(note),
+        match self.writes.recv_timeout(QUIET) {
+            Ok(message) => NextInput::Message(message),
             Err(RecvTimeoutError::Timeout) => NextInput::Quiet,
             Err(RecvTimeoutError::Disconnected) => NextInput::Closed,
         }
@@ -173,18 +173,18 @@ impl WriterThread {
 
     fn drain(&self, first: QueuedWrite) -> Vec<QueuedWrite> {
         let mut bytes = first.request.bytes();
-        let mut jobs = vec![first];
-        while jobs.len() < DRAIN_REQUESTS && bytes < DRAIN_BYTES {
-            match self.jobs.try_recv() {
-                Ok(WriterMessage::Job(job)) => {
-                    bytes += job.request.bytes();
-                    jobs.push(*job);
+        let mut writes = vec![first];
+        while writes.len() < DRAIN_REQUESTS && bytes < DRAIN_BYTES {
+            match self.writes.try_recv() {
+                Ok(WriterMessage::Write(write)) => {
+                    bytes += write.request.bytes();
+                    writes.push(*write);
                 }
                 // Maintenance is checked after every transaction anyway.
                 Ok(WriterMessage::Maintenance) => {}
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
             }
         }
-        jobs
+        writes
     }
 }

@@ -41,7 +41,7 @@ async fn furnished() -> (TempDir, PathBuf) {
     // Takes nothing away, and has the index made.
     journal.retain(Retention::default()).await.unwrap();
     journal.close().await;
-    assert_eq!(Sqlite::check(&path).await.unwrap().damages, []);
+    assert_eq!(Sqlite::check(&path).await.unwrap().findings, []);
     (directory, path)
 }
 
@@ -57,7 +57,8 @@ fn alter(path: &Path, statement: &str) {
 }
 
 fn finds(found: &CheckReport, description: &str) {
-    let descriptions: Vec<&str> = found.damages.iter().map(|damage| &*damage.description).collect();
+    let descriptions: Vec<&str> =
+        found.findings.iter().map(|damage| &*damage.description).collect();
     assert!(
         descriptions.iter().any(|found| found.contains(description)),
         "no `{description}` in {descriptions:?}"
@@ -68,7 +69,7 @@ fn finds(found: &CheckReport, description: &str) {
 async fn a_check_finds_records_that_were_altered_moved_or_taken_away() {
     let found = after("UPDATE batch SET body = x'00' WHERE batch_id = 2").await;
     finds(&found, "record 4 is damaged or missing");
-    assert_eq!(found.damages[0].survives, "records 1 to 3");
+    assert_eq!(found.findings[0].readable, "records 1 to 3");
     let found = after("DELETE FROM batch WHERE batch_id = 2").await;
     finds(&found, "record 4 is damaged or missing");
     finds(&found, "1 index entries point nowhere");
@@ -87,7 +88,7 @@ async fn a_check_finds_records_that_were_altered_moved_or_taken_away() {
 #[tokio::test]
 async fn a_check_finds_an_end_that_is_missing_and_an_index_that_claims_it() {
     let found = after("DELETE FROM batch WHERE batch_id = 4").await;
-    finds(&found, "the end is missing");
+    finds(&found, "the journal lost its end: acknowledged batch 4, last batch found 3");
     finds(&found, "the index claims batches that are not there");
 }
 
@@ -96,7 +97,7 @@ async fn a_check_finds_a_session_whose_row_was_altered_and_goes_on_with_the_othe
     let found = after("UPDATE session SET holder = 'somebody' WHERE id = 1").await;
     assert_eq!(found.sessions, 1);
     assert_eq!(found.records, 2, "those of the other session");
-    assert!(found.damages.len() >= 2, "{:?}", found.damages);
+    assert!(found.findings.len() >= 2, "{:?}", found.findings);
 }
 
 /// Goal: retention does not end where many sessions in a row are damaged. Method: more of them than it looks at in one go,
@@ -123,9 +124,12 @@ async fn a_check_finds_snapshots_commands_and_outputs_that_are_not_what_they_wer
     finds(&after("UPDATE snapshot SET body = x'00'").await, "its snapshot is damaged");
     let found = after("DELETE FROM batch WHERE batch_id IN (2, 3)").await;
     finds(&found, "its snapshot covers 5 records, 3 are there");
-    finds(&after("UPDATE inbox SET command = 'other'").await, "command `other` is another one");
+    finds(
+        &after("UPDATE inbox SET command = 'other'").await,
+        "command `other`: the stored id differs",
+    );
     let found = after("UPDATE inbox SET body = x'00'").await;
-    assert_eq!((found.commands, found.damages.len()), (0, 1), "{:?}", found.damages);
+    assert_eq!((found.commands, found.findings.len()), (0, 1), "{:?}", found.findings);
     finds(&after("UPDATE blob SET body = x'00'").await, "is damaged");
     finds(&after("DELETE FROM blob").await, "1 kept outputs are missing");
 }
@@ -138,7 +142,7 @@ async fn a_file_that_is_not_there_or_empty_or_no_journal_is_told_apart() {
     std::fs::write(&path, "").unwrap();
     assert_eq!(Sqlite::check(&path).await.unwrap(), CheckReport::default(), "a new one is whole");
     std::fs::write(directory.path().join("journal.db-watermark"), "it was there").unwrap();
-    finds(&Sqlite::check(&path).await.unwrap(), "the journal is empty, and was not");
+    finds(&Sqlite::check(&path).await.unwrap(), "the journal is empty but had records");
     std::fs::write(&path, "a letter to a friend, long enough to be looked at".repeat(100)).unwrap();
     assert_eq!(Sqlite::check(&path).await.unwrap_err().kind(), Kind::NotAJournal);
 
@@ -155,7 +159,7 @@ async fn a_check_counts_what_retention_left() {
     journal.retain(retention).await.unwrap();
     journal.close().await;
     let found = Sqlite::check(&path).await.unwrap();
-    assert_eq!(found.damages, []);
+    assert_eq!(found.findings, []);
     assert_eq!(found.records, 2, "one of each session");
 }
 
@@ -209,7 +213,7 @@ async fn a_watermark_of_another_journal_or_no_witness_says_nothing() {
     for content in [&b"short"[..], &[7; 60]] {
         let (directory, path) = furnished().await;
         std::fs::write(directory.path().join("journal.db-watermark"), content).unwrap();
-        assert_eq!(Sqlite::check(&path).await.unwrap().damages, []);
+        assert_eq!(Sqlite::check(&path).await.unwrap().findings, []);
         assert_eq!(open(&path).await.stats().await.unwrap().sessions, 2);
     }
 }

@@ -114,7 +114,7 @@ async fn a_stopped_writer_that_continues_is_refused_and_nothing_doubles() {
     }
     second.close().await;
     follower.close().await;
-    assert_eq!(Sqlite::check(&path).await.unwrap().damages, []);
+    assert_eq!(Sqlite::check(&path).await.unwrap().findings, []);
 }
 
 fn quick() -> budao_journal::sqlite::SqliteOptions {

@@ -64,7 +64,7 @@ async fn sample() -> Sample {
     let copy = lay_out(&files);
     let path = copy.path().join("journal.db");
     let found = Sqlite::check(&path).await.unwrap();
-    assert_eq!(found.damages, []);
+    assert_eq!(found.findings, []);
     let says = says(&path).await.unwrap();
     let records = salvaged(&path);
     assert_eq!(records.iter().map(|session| session.records.len()).sum::<usize>(), 20);
@@ -110,7 +110,7 @@ fn lay_out(files: &[(&'static str, Vec<u8>)]) -> TempDir {
 /// What comes out of a damaged file.
 async fn verify(path: &Path, sample: &Sample, context: &str) {
     let found = Sqlite::check(path).await;
-    let is_reported = !found.as_ref().is_ok_and(|found| found.damages.is_empty());
+    let is_reported = !found.as_ref().is_ok_and(|found| found.findings.is_empty());
     if !is_reported {
         let now = says(path).await;
         assert_eq!(now.as_ref(), Some(&sample.says), "{context}: altered and not reported");
@@ -223,8 +223,8 @@ async fn what_stands_before_a_damaged_record_is_read_and_the_rest_is_told() {
     bytes[at + 9] = b'7';
     std::fs::write(&path, bytes).unwrap();
     let found = Sqlite::check(&path).await.unwrap();
-    assert_eq!(found.damages.len(), 1, "{found:?}");
-    assert_eq!((found.damages[0].session, found.damages[0].seq), (Some(session(1)), Some(6)));
+    assert_eq!(found.findings.len(), 1, "{found:?}");
+    assert_eq!((found.findings[0].session, found.findings[0].seq), (Some(session(1)), Some(6)));
     let journal = Sqlite::open(&path, world(), options()).await.unwrap();
     let limits = budao_journal::PageLimits::default();
     let page = journal.read(session(1), 0, limits).await.unwrap();

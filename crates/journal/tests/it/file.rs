@@ -74,15 +74,17 @@ async fn a_file_of_an_unreleased_version_is_refused_and_left_as_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal.db");
     open(&path).await.close().await;
-    Connection::open(&path).unwrap().pragma_update(None, "user_version", 1).unwrap();
-    let before = std::fs::read(&path).unwrap();
-    let fault = refused(&path).await;
-    assert_eq!(fault.kind(), Kind::JournalOutdated);
-    assert_eq!(fault.detail().text(budao_core::fault::Fact::Version), Some("1"));
-    let fault = Sqlite::open_read_only(&path, world(), options()).await.unwrap_err();
-    assert_eq!(fault.kind(), Kind::JournalOutdated);
-    assert_eq!(Sqlite::check(&path).await.unwrap_err().kind(), Kind::JournalOutdated);
-    assert_eq!(std::fs::read(&path).unwrap(), before, "nothing in it changed");
+    for version in ["1", "7"] {
+        Connection::open(&path).unwrap().pragma_update(None, "user_version", version).unwrap();
+        let before = std::fs::read(&path).unwrap();
+        let fault = refused(&path).await;
+        assert_eq!(fault.kind(), Kind::JournalOutdated);
+        assert_eq!(fault.detail().text(budao_core::fault::Fact::Version), Some(version));
+        let fault = Sqlite::open_read_only(&path, world(), options()).await.unwrap_err();
+        assert_eq!(fault.kind(), Kind::JournalOutdated);
+        assert_eq!(Sqlite::check(&path).await.unwrap_err().kind(), Kind::JournalOutdated);
+        assert_eq!(std::fs::read(&path).unwrap(), before, "nothing in it changed");
+    }
 }
 
 #[tokio::test]
@@ -120,7 +122,7 @@ async fn what_was_written_is_there_after_closing_and_opening() {
         assert_eq!(fault.kind(), Kind::ShuttingDown);
     }
     assert!(tokens.is_sorted());
-    assert_eq!(Sqlite::check(&path).await.unwrap().damages, []);
+    assert_eq!(Sqlite::check(&path).await.unwrap().findings, []);
 }
 
 #[tokio::test]
@@ -166,7 +168,7 @@ async fn a_deleted_session_leaves_no_byte_behind() {
     let found = bytes.windows(marker.len()).any(|window| window == marker.as_bytes());
     assert!(!found, "the marker is still in the file");
     assert!(!directory.path().join("journal.db-wal").exists());
-    assert_eq!(Sqlite::check(&path).await.unwrap().damages, []);
+    assert_eq!(Sqlite::check(&path).await.unwrap().findings, []);
 }
 
 /// Three sessions: one with everything, one with a gap, one empty.
@@ -228,7 +230,7 @@ async fn an_exported_journal_comes_back_the_same_in_another_epoch() {
     let next = lease(&other, session(2), "w").await;
     assert_eq!(append(&other, &next, 9, 1).await, 10);
     other.close().await;
-    assert_eq!(Sqlite::check(&directory.path().join("b.db")).await.unwrap().damages, []);
+    assert_eq!(Sqlite::check(&directory.path().join("b.db")).await.unwrap().findings, []);
 }
 
 #[tokio::test]
@@ -319,7 +321,7 @@ async fn a_check_tells_how_far_it_is_and_comes_to_its_end() {
     let (report, reports) = std::sync::mpsc::channel();
     let found =
         Sqlite::check_with_progress(&path, move |done, all| report.send((done, all)).unwrap());
-    assert_eq!(found.await.unwrap().damages, []);
+    assert_eq!(found.await.unwrap().findings, []);
     let progress: Vec<(u64, u64)> = reports.into_iter().collect();
     assert!(progress.is_sorted() && progress.iter().all(|(done, all)| done <= all), "{progress:?}");
     let (done, all) = progress.last().unwrap();
@@ -342,7 +344,7 @@ async fn a_backup_is_made_while_writing_and_restored_as_another_incarnation() {
     let (made, ()) = tokio::join!(journal.backup(&target), writing);
     made.unwrap();
     assert!(journal.backup(&target).await.is_err(), "a backup never overwrites");
-    assert_eq!(Sqlite::check(&target).await.unwrap().damages, []);
+    assert_eq!(Sqlite::check(&target).await.unwrap().findings, []);
     let copy = open(&target).await;
     let records = read_all(&copy, session(9)).await;
     assert_eq!(
@@ -382,8 +384,8 @@ async fn an_old_copy_put_in_place_is_noticed_and_gets_new_epochs() {
     journal.close().await;
     std::fs::write(&path, old).unwrap();
     let found = Sqlite::check(&path).await.unwrap();
-    assert_eq!(found.damages.len(), 1, "{found:?}");
-    assert!(found.damages[0].description.contains("the end is missing"), "{found:?}");
+    assert_eq!(found.findings.len(), 1, "{found:?}");
+    assert!(found.findings[0].description.contains("the journal lost its end"), "{found:?}");
     let journal = open(&path).await;
     let renewed = lease(&journal, session(1), "w").await;
     assert_ne!(renewed.epoch, lease_held.epoch, "positions 4 to 8 were given once");
@@ -393,7 +395,7 @@ async fn an_old_copy_put_in_place_is_noticed_and_gets_new_epochs() {
     assert!(journal.stats().await.unwrap().lost.is_some());
     journal.close().await;
     let found = Sqlite::check(&path).await.unwrap();
-    assert_eq!(found.damages, []);
+    assert_eq!(found.findings, []);
     assert!(found.lost.is_some(), "what was lost stays told");
 }
 
@@ -447,7 +449,7 @@ async fn stats_count_what_is_there() {
     let journal = open(&directory.path().join("journal.db")).await;
     furnish(&journal).await;
     let stats = journal.stats().await.unwrap();
-    assert_eq!((stats.sessions, stats.commands, stats.waiting), (3, 2, 1));
+    assert_eq!((stats.sessions, stats.commands, stats.pending_commands), (3, 2, 1));
     assert_eq!((stats.snapshots, stats.blobs, stats.blob_bytes), (2, 1, 9));
     assert_eq!(stats.records, 5 + 9, "a batch that is kept in part stays whole");
     assert!(stats.file_bytes + stats.wal_bytes > stats.record_bytes);

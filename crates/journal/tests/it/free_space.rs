@@ -48,7 +48,7 @@ async fn retention_keeps_a_file_within_1_3_times_of_what_it_holds() {
     journal.close().await;
     assert!(size(&path) * 10 <= held * 13, "{} for {held}", size(&path));
     let checked = Sqlite::check(&path).await.unwrap();
-    assert_eq!((checked.sessions, checked.records, checked.damages), (10, 100, vec![]));
+    assert_eq!((checked.sessions, checked.records, checked.findings), (10, 100, vec![]));
 }
 
 #[tokio::test]
@@ -76,5 +76,5 @@ async fn a_journal_in_use_is_compacted_and_loses_nothing() {
     journal.close().await;
     other.close().await;
     assert!(size(&path) * 10 <= held * 12, "{} for {held}", size(&path));
-    assert_eq!(Sqlite::check(&path).await.unwrap().damages, []);
+    assert_eq!(Sqlite::check(&path).await.unwrap().findings, []);
 }

@@ -216,7 +216,7 @@ async fn a_journal_of_another_user_is_read_and_never_written() {
     assert_eq!(state(directory.path()), before);
     let journal = Sqlite::open_read_only(&path, world(), options()).await.unwrap();
     assert_eq!(read_all(&journal, session(1)).await.len(), 2);
-    assert_eq!(Sqlite::check(&path).await.unwrap().damages, []);
+    assert_eq!(Sqlite::check(&path).await.unwrap().findings, []);
     // An empty file of another user is no place for a journal either.
     let empty = directory.path().join("empty.db");
     std::fs::write(&empty, "").unwrap();
@@ -318,7 +318,7 @@ async fn a_journal_with_a_damaged_header_is_told_as_damaged_and_left_as_it_is() 
     let before = state(directory.path());
     let fault = Sqlite::open(&path, world(), options()).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::JournalDamaged, "{fault}");
-    assert_eq!(Sqlite::check(&path).await.unwrap().damages.len(), 1);
+    assert_eq!(Sqlite::check(&path).await.unwrap().findings.len(), 1);
     assert_eq!(state(directory.path()), before);
 }
 

@@ -129,7 +129,7 @@ async fn render_metrics(server: &Server, caller: &Caller) -> Result<String, Faul
             counter!("budao_worker_calls_total").absolute(opened);
         }
         gauge!("budao_stats_complete").set(f64::from(u8::from(is_complete)));
-        gauge!("budao_journal_queue").set(gauge_value(load.waiting));
+        gauge!("budao_journal_queue").set(gauge_value(load.queued_requests));
         gauge!("budao_journal_bytes")
             .set(gauge_value(usize::try_from(load.bytes).unwrap_or(usize::MAX)));
     });

@@ -9,7 +9,7 @@ use std::{
 };
 
 use budao_core::{event::SessionId, time::Timestamp};
-use budao_journal::{NODE_GONE, NodeInfo};
+use budao_journal::{NODE_TIMEOUT, NodeInfo};
 
 /// A longer pause between two reads means that the journal did not answer, or that this process was frozen.
 const READ_PAUSE_MAX: Duration = Duration::from_secs(4);
@@ -95,7 +95,7 @@ impl NodeCensus {
             return false;
         }
         let answers_long = match (state.answering_since, state.read_at) {
-            (Some(since), Some(read_at)) => read_at.since(since) >= NODE_GONE,
+            (Some(since), Some(read_at)) => read_at.since(since) >= NODE_TIMEOUT,
             _ => false,
         };
         (self.local)(&node.holder) || (node.is_gone() && answers_long)

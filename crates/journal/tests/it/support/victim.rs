@@ -195,7 +195,7 @@ async fn fill(directory: &Path) {
     assert!(directory.join("journal.db-reserve").exists(), "the room is set aside again");
     journal.close().await;
     let found = Sqlite::check(&path).await.unwrap();
-    assert_eq!((found.damages, found.records), (vec![], head));
+    assert_eq!((found.findings, found.records), (vec![], head));
     say("done");
 }
 
@@ -303,7 +303,7 @@ impl Acknowledged {
             return;
         }
         let found = Sqlite::check(path).await.unwrap();
-        assert_eq!(found.damages, [], "{context}");
+        assert_eq!(found.findings, [], "{context}");
         assert_eq!(found.lost, None, "{context}");
         let journal = open(path).await;
         for (number, head) in &self.heads {
