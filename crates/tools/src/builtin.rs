@@ -11,6 +11,7 @@ mod define;
 mod diff;
 mod documents;
 mod edit;
+mod edit_evidence;
 mod encoding;
 mod glob;
 mod grep;

@@ -7,18 +7,20 @@ use budao_core::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     budget,
-    define::{Builtin, blocking, failure},
+    define::{Builtin, blocking, cancelled, failure},
     diff, documents,
-    encoding::DecodedText,
+    edit_evidence::{self, Evidence, SeenState},
+    encoding::{DecodedText, TextFormat},
     io_errors::{advice, invalid},
     store::{self, ExistingFile},
     workspace::{FileLocation, Workspace},
     write::unwritable,
 };
-use crate::contract::{CallContext, Note, ToolResult, content_hash};
+use crate::contract::{CallContext, Note, Reconciliation, ToolResult, content_hash};
 
 pub(super) const OPERATION: Operation = Operation::EditFile;
 /// Maximum number of match positions that a fault lists.
@@ -63,9 +65,33 @@ impl Builtin for FsEdit {
     async fn run(&self, args: Args, context: &CallContext) -> ToolResult {
         let (workspace, inner) = (self.0.clone(), context.clone());
         let (answer, seen) =
-            blocking(context, OPERATION, move |_| edit(&workspace, &args, &inner)).await?;
+            blocking(context, OPERATION, move |cancel| edit(&workspace, &args, &inner, cancel))
+                .await?;
         context.notes.record(seen).await;
         Ok(answer)
+    }
+
+    const RECONCILES: bool = true;
+
+    async fn reconcile(
+        &self,
+        args: Args,
+        context: &CallContext,
+    ) -> Result<Reconciliation, Failure> {
+        let (workspace, inner) = (self.0.clone(), context.clone());
+        let (answer, seen) =
+            blocking(context, OPERATION, move |_| compare(&workspace, &args, &inner)).await?;
+        if let Some(seen) = seen {
+            context.notes.record(seen).await;
+        }
+        Ok(answer)
+    }
+}
+
+impl Args {
+    fn change(&self) -> TextReplacement {
+        let (find, replace) = (self.old_string.clone(), self.new_string.clone());
+        TextReplacement { find, replace, all: self.replace_all }
     }
 }
 
@@ -73,12 +99,16 @@ fn edit(
     workspace: &Workspace,
     args: &Args,
     context: &CallContext,
+    cancel: &CancellationToken,
 ) -> Result<(Value, Note), Failure> {
-    let Args { path, old_string, new_string, replace_all } = args;
+    let path = args.path.as_str();
     let _writing = workspace.lock_writing();
+    // The session may have gone on while the call waited for the lock.
+    if cancel.is_cancelled() {
+        return Err(cancelled(OPERATION));
+    }
     let mut draft = FileDraft::open(workspace, path, context)?;
-    let change = TextReplacement { find: old_string, replace: new_string, all: *replace_all };
-    let count = draft.apply(&change, "/new_string").map_err(failure)?;
+    let count = draft.apply(&args.change(), "/new_string").map_err(failure)?;
     let bytes = draft.encode("/new_string").map_err(failure)?;
     if !documents::write(workspace, &draft.location.key, &bytes, draft.text.form, context)? {
         store::stage(&draft.location, &bytes, Some(&draft.existing), context.world.entropy.bits())
@@ -87,22 +117,72 @@ fn edit(
     }
     let digest = content_hash(&bytes);
     workspace.wrote(context.session, &draft.location.key, &digest);
-    let answer = json!({
+    let seen = Note::FileSeen { path: draft.location.key.clone(), digest: Some(digest) };
+    Ok((report(&draft, path, count), seen))
+}
+
+/// Finds out from the content of the file what became of an interrupted call.
+fn compare(
+    workspace: &Workspace,
+    args: &Args,
+    context: &CallContext,
+) -> Result<(Reconciliation, Option<Note>), Failure> {
+    let _writing = workspace.lock_writing();
+    let Some(mut draft) = evident(FileDraft::load(workspace, &args.path, context))? else {
+        return Ok((Reconciliation::CannotTell, None));
+    };
+    let change = args.change();
+    let before = match draft.examine(std::slice::from_ref(&change), context) {
+        Evidence::NotMade => return Ok((Reconciliation::DidNotHappen, None)),
+        Evidence::Ambiguous => return Ok((Reconciliation::CannotTell, None)),
+        Evidence::Made { before } => before,
+    };
+    draft.rewind(before);
+    let count = draft.apply(&change, "/new_string").map_err(failure)?;
+    let answer = Reconciliation::Happened(report(&draft, &args.path, count));
+    Ok((answer, draft.confirm_seen(workspace, context)))
+}
+
+fn report(draft: &FileDraft, path: &str, count: usize) -> Value {
+    json!({
         "ok": true,
         "path": path,
         "replacements": count,
         "lines": draft.text.text.lines().count(),
         "diff": draft.diff(),
-    });
-    Ok((answer, Note::FileSeen { path: draft.location.key.clone(), digest: Some(digest) }))
+    })
+}
+
+/// The draft that is to be compared; `None` if the file cannot be read and another attempt would not help.
+pub(super) fn evident(draft: Result<FileDraft, Failure>) -> Result<Option<FileDraft>, Failure> {
+    match draft {
+        Ok(draft) => Ok(Some(draft)),
+        Err(failure) if failure.fault.repeat().auto_retry => Err(failure),
+        Err(_) => Ok(None),
+    }
 }
 
 /// One literal replacement.
-#[derive(Debug)]
-pub(super) struct TextReplacement<'a> {
-    pub(super) find: &'a str,
-    pub(super) replace: &'a str,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TextReplacement {
+    pub(super) find: String,
+    pub(super) replace: String,
     pub(super) all: bool,
+}
+
+impl TextReplacement {
+    /// The replacement with the line ends that a file's text has in memory.
+    fn unify(&self, form: TextFormat) -> Self {
+        Self { find: form.unify(&self.find), replace: form.unify(&self.replace), all: self.all }
+    }
+
+    /// The text after the replacement; `None` if it cannot be made.
+    pub(super) fn make(&self, text: &str) -> Option<String> {
+        let Self { find, replace, all } = self;
+        let mut places = text.matches(find.as_str());
+        let fits = places.next().is_some() && (*all || places.next().is_none());
+        (fits && find != replace).then(|| text.replace(find.as_str(), replace))
+    }
 }
 
 /// A file's content in memory, before and after the replacements.
@@ -123,6 +203,21 @@ impl FileDraft {
         path: &str,
         context: &CallContext,
     ) -> Result<Self, Failure> {
+        let draft = Self::load(workspace, path, context)?;
+        // A file that was never read may be edited: matching a unique text shows that the content is known.
+        if workspace.knows(context, &draft.location.key, &draft.existing.digest) == Some(false) {
+            let fault = Fault::new(Kind::FileChanged, OPERATION);
+            return Err(failure(fault.with(Fact::Path, path.to_owned())));
+        }
+        Ok(draft)
+    }
+
+    /// Opens an existing text file in any state.
+    pub(super) fn load(
+        workspace: &Workspace,
+        path: &str,
+        context: &CallContext,
+    ) -> Result<Self, Failure> {
         let location = workspace.locate(path, OPERATION).map_err(failure)?;
         let kept = context.limits.output_bytes_kept;
         let Some(existing) = store::load(&location, path, kept, OPERATION).map_err(failure)? else {
@@ -130,11 +225,6 @@ impl FileDraft {
             return Err(failure(workspace.explain(&gone, path, OPERATION)));
         };
         let existing = documents::existing_as_shown(workspace, &location.key, context, existing);
-        // A file that was never read may be edited: matching a unique text shows that the content is known.
-        if workspace.knows(context, &location.key, &existing.digest) == Some(false) {
-            let fault = Fault::new(Kind::FileChanged, OPERATION);
-            return Err(failure(fault.with(Fact::Path, path.to_owned())));
-        }
         let text = DecodedText::decode(&existing.bytes).map_err(|no| {
             let fault = Fault::new(Kind::FileNotText, OPERATION);
             failure(fault.with(Fact::Path, path.to_owned()).with(Fact::Position, no.position))
@@ -146,25 +236,53 @@ impl FileDraft {
     /// arguments.
     pub(super) fn apply(
         &mut self,
-        change: &TextReplacement<'_>,
+        change: &TextReplacement,
         pointer: &str,
     ) -> Result<usize, Fault> {
-        let find = self.text.form.unify(change.find);
-        let replace = self.text.form.unify(change.replace);
-        if find == replace {
+        let change = change.unify(self.text.form);
+        if change.find == change.replace {
             let expected = "must differ from the text it replaces";
             return Err(invalid(OPERATION, pointer, "not", expected, None));
         }
-        let text = &self.text.text;
-        let count = text.matches(&find).count();
-        match count {
-            0 => return Err(self.no_match(&find)),
-            1 => {}
-            _ if change.all => {}
-            _ => return Err(self.several_matches(&find, count)),
+        let count = self.text.text.matches(&change.find).count();
+        match change.make(&self.text.text) {
+            Some(text) => self.text.text = text,
+            None if count == 0 => return Err(self.no_match(&change.find)),
+            None => return Err(self.several_matches(&change.find, count)),
         }
-        self.text.text = text.replace(&find, &replace);
         Ok(count)
+    }
+
+    /// Compares the content with what these replacements would leave.
+    pub(super) fn examine(&self, changes: &[TextReplacement], context: &CallContext) -> Evidence {
+        let form = self.text.form;
+        let changes: Vec<_> = changes.iter().map(|change| change.unify(form)).collect();
+        let seen = context.memory.seen(&self.location.key);
+        let seen = match seen.as_ref().map(|digest| digest.as_deref().unwrap_or_default()) {
+            None => SeenState::Never,
+            Some(digest) if digest == self.existing.digest => SeenState::Same,
+            Some(digest) => SeenState::Other(digest),
+        };
+        let digest = |text: &str| form.encode(text).ok().map(|bytes| content_hash(&bytes));
+        edit_evidence::examine(&self.text.text, &changes, seen, digest)
+    }
+
+    /// Goes back to the text that an edit started from.
+    pub(super) fn rewind(&mut self, before: String) {
+        self.text.text.clone_from(&before);
+        self.before = before;
+    }
+
+    /// Notes that the session knows the present state. A file that it never saw stays one that it never saw.
+    pub(super) fn confirm_seen(
+        &self,
+        workspace: &Workspace,
+        context: &CallContext,
+    ) -> Option<Note> {
+        let (key, digest) = (&self.location.key, &self.existing.digest);
+        context.memory.seen(key)?;
+        workspace.wrote(context.session, key, digest);
+        Some(Note::FileSeen { path: key.clone(), digest: Some(digest.clone()) })
     }
 
     /// Encodes the new content in the file's own format.

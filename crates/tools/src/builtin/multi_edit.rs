@@ -9,15 +9,17 @@ use budao_core::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    define::{Builtin, blocking, failure},
+    define::{Builtin, blocking, cancelled, failure},
     documents,
-    edit::{FileDraft, OPERATION, TextReplacement},
+    edit::{FileDraft, OPERATION, TextReplacement, evident},
+    edit_evidence::Evidence,
     store,
     workspace::Workspace,
 };
-use crate::contract::{CallContext, Note, ToolResult, content_hash};
+use crate::contract::{CallContext, Note, Reconciliation, ToolResult, content_hash};
 
 /// The `fs_multi_edit` tool.
 #[derive(Debug)]
@@ -60,11 +62,35 @@ impl Builtin for FsMultiEdit {
     async fn run(&self, args: Args, context: &CallContext) -> ToolResult {
         let (workspace, inner) = (self.0.clone(), context.clone());
         let (answer, seen) =
-            blocking(context, OPERATION, move |_| edit_all(&workspace, &args, &inner)).await?;
+            blocking(context, OPERATION, move |cancel| edit_all(&workspace, &args, &inner, cancel))
+                .await?;
         for note in seen {
             context.notes.record(note).await;
         }
         Ok(answer)
+    }
+
+    const RECONCILES: bool = true;
+
+    async fn reconcile(
+        &self,
+        args: Args,
+        context: &CallContext,
+    ) -> Result<Reconciliation, Failure> {
+        let (workspace, inner) = (self.0.clone(), context.clone());
+        let (answer, seen) =
+            blocking(context, OPERATION, move |_| compare_all(&workspace, &args, &inner)).await?;
+        for note in seen {
+            context.notes.record(note).await;
+        }
+        Ok(answer)
+    }
+}
+
+impl Edit {
+    fn change(&self) -> TextReplacement {
+        let (find, replace) = (self.find.clone(), self.replace.clone());
+        TextReplacement { find, replace, all: self.replace_all }
     }
 }
 
@@ -91,8 +117,13 @@ fn edit_all(
     workspace: &Workspace,
     args: &Args,
     context: &CallContext,
+    cancel: &CancellationToken,
 ) -> Result<(Value, Vec<Note>), Failure> {
     let _writing = workspace.lock_writing();
+    // The session may have gone on while the call waited for the lock.
+    if cancel.is_cancelled() {
+        return Err(cancelled(OPERATION));
+    }
     let mut drafts = Drafts { workspace, context, opened: Vec::new(), by_path: HashMap::new() };
     let made: Vec<_> =
         args.edits.iter().enumerate().map(|(index, edit)| drafts.apply(index, edit)).collect();
@@ -101,19 +132,37 @@ fn edit_all(
         Some(_) => return Err(refused(args, made, context)),
     };
     let notes = drafts.write()?;
-    let lines: Vec<_> = args
-        .edits
-        .iter()
-        .zip(made)
-        .map(|(edit, replacements)| EditReport {
-            path: &edit.path,
-            replacements,
-            status: Status::Ok,
-            message: None,
-        })
-        .collect();
-    let diffs: Vec<_> = drafts.opened.iter().filter_map(FileDraft::diff).collect();
-    Ok((json!({ "ok": true, "results": lines, "diff": diffs.concat() }), notes))
+    Ok((drafts.report(args, made), notes))
+}
+
+/// Finds out from the contents of the files what became of an interrupted call. Some new and some old files mean that
+/// it was interrupted between two of them.
+fn compare_all(
+    workspace: &Workspace,
+    args: &Args,
+    context: &CallContext,
+) -> Result<(Reconciliation, Vec<Note>), Failure> {
+    let _writing = workspace.lock_writing();
+    let mut drafts = Drafts { workspace, context, opened: Vec::new(), by_path: HashMap::new() };
+    let evidence = drafts.examine(args)?;
+    if evidence.contains(&Evidence::Ambiguous) {
+        return Ok((Reconciliation::CannotTell, Vec::new()));
+    }
+    let befores: Vec<_> = evidence.into_iter().filter_map(Evidence::into_before).collect();
+    if befores.len() < drafts.opened.len() || befores.is_empty() {
+        let all_old = befores.is_empty() && !drafts.opened.is_empty();
+        let answer =
+            if all_old { Reconciliation::DidNotHappen } else { Reconciliation::CannotTell };
+        return Ok((answer, Vec::new()));
+    }
+    for (draft, before) in drafts.opened.iter_mut().zip(befores) {
+        draft.rewind(before);
+    }
+    let edits = args.edits.iter().enumerate();
+    let made: Result<Vec<_>, _> = edits.map(|(index, edit)| drafts.apply(index, edit)).collect();
+    let answer = Reconciliation::Happened(drafts.report(args, made.map_err(failure)?));
+    let seen = drafts.opened.iter().filter_map(|draft| draft.confirm_seen(workspace, context));
+    Ok((answer, seen.collect()))
 }
 
 /// The failure when nothing was written: the first fault, and the status of every replacement.
@@ -150,9 +199,39 @@ struct Drafts<'a> {
 impl Drafts<'_> {
     fn apply(&mut self, index: usize, edit: &Edit) -> Result<usize, Fault> {
         let opened = self.open(&edit.path)?;
-        let change =
-            TextReplacement { find: &edit.find, replace: &edit.replace, all: edit.replace_all };
-        self.opened[opened].apply(&change, &format!("/edits/{index}/replace"))
+        self.opened[opened].apply(&edit.change(), &format!("/edits/{index}/replace"))
+    }
+
+    /// Opens the files in any state, and compares each with what the replacements would leave.
+    fn examine(&mut self, args: &Args) -> Result<Vec<Evidence>, Failure> {
+        let mut changes: Vec<Vec<TextReplacement>> = Vec::new();
+        for edit in &args.edits {
+            let index = match self.by_path.get(&edit.path) {
+                Some(Ok(index)) => *index,
+                _ => match evident(FileDraft::load(self.workspace, &edit.path, self.context))? {
+                    Some(draft) => self.find_or_push(draft),
+                    None => return Ok(vec![Evidence::Ambiguous]),
+                },
+            };
+            self.by_path.insert(edit.path.clone(), Ok(index));
+            changes.resize_with(self.opened.len(), Vec::new);
+            changes[index].push(edit.change());
+        }
+        let files = self.opened.iter().zip(&changes);
+        Ok(files.map(|(draft, changes)| draft.examine(changes, self.context)).collect())
+    }
+
+    /// The result of a call whose replacements were all made, with their counts.
+    fn report(&self, args: &Args, made: Vec<usize>) -> Value {
+        let lines = args.edits.iter().zip(made).map(|(edit, replacements)| EditReport {
+            path: &edit.path,
+            replacements,
+            status: Status::Ok,
+            message: None,
+        });
+        let lines: Vec<_> = lines.collect();
+        let diffs: Vec<_> = self.opened.iter().filter_map(FileDraft::diff).collect();
+        json!({ "ok": true, "results": lines, "diff": diffs.concat() })
     }
 
     fn open(&mut self, path: &str) -> Result<usize, Fault> {

@@ -9,6 +9,7 @@ mod edits;
 mod files;
 mod injection;
 mod reconcile;
+mod reconcile_edits;
 mod search;
 mod specs;
 mod supervised;
