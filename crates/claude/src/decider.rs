@@ -13,7 +13,7 @@ use budao_core::{
     trace::Trace,
 };
 use budao_engine::{
-    Batch, Decider, DeciderFactory, FlushTimer, HostInput, NoReclaimer, SessionContext,
+    Batch, BufferContent, Decider, DeciderFactory, FlushTimer, HostInput, NoReclaimer, SessionContext,
     SpaceReclaimer, SteadyClock,
 };
 use futures::future::BoxFuture;
@@ -74,7 +74,7 @@ impl DeciderFactory for ClaudeFactory {
             process: None,
             ending: None,
             steady_clock: SteadyClock::start(),
-            flush_timer: FlushTimer::default(),
+            flush_timer: FlushTimer::new(shared.limits.delta_window),
             actions: Vec::new(),
             shared,
         }
@@ -124,14 +124,15 @@ impl ClaudeDecider {
         let decided = machine::step(&mut self.machine, input, &env);
         batch.entries.extend(decided.entries);
         self.actions.extend(decided.actions);
-        self.flush_timer.update(self.machine.has_words(), env.steady, shared.limits.delta_window);
+        let content = match self.machine.has_words() {
+            true => BufferContent::Shown,
+            false => BufferContent::Nothing,
+        };
+        self.flush_timer.update(content, env.steady);
         decided.answer
     }
 
     fn fire_timers(&mut self, batch: &mut Batch) {
-        if self.flush_timer.is_due(self.steady_clock.now()) {
-            self.step(Input::Flush, batch);
-        }
         let shared = Arc::clone(&self.shared);
         if self.machine.wake(&self.env(&shared)).is_some_and(|wait| wait.is_zero()) {
             self.step(Input::TimerFired, batch);
@@ -190,6 +191,13 @@ impl Decider for ClaudeDecider {
             }
         };
         self.step(input, batch)
+    }
+
+    /// Text that is due shares the sync of the batch.
+    fn before_commit(&mut self, batch: &mut Batch) {
+        if self.flush_timer.is_due(self.steady_clock.now()) {
+            self.step(Input::Flush, batch);
+        }
     }
 
     fn act(&mut self, failed: &mut Batch) {

@@ -28,7 +28,7 @@ mod written;
 
 pub use batch::{AdmittedCommand, Batch, Reply, TaskRefusal};
 pub use decider::{Decider, DeciderFactory, HostInput, SessionContext, SignalOf, SignalSender};
-pub use flush_timer::{FlushTimer, SteadyClock};
+pub use flush_timer::{BufferContent, FlushTimer, SteadyClock};
 pub use host::{Host, HostConfig, SessionLoader};
 pub use registry::SessionRegistry;
 pub use remote::{

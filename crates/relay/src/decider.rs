@@ -58,7 +58,7 @@ impl DeciderFactory for RelayFactory {
             signals,
             journal: Arc::clone(&host.config().journal),
             steady_clock: SteadyClock::start(),
-            flush_timer: FlushTimer::default(),
+            flush_timer: FlushTimer::new(self.0.limits.delta_window),
             actions: Vec::new(),
             connection: None,
             shared: Arc::clone(&self.0),
@@ -80,7 +80,7 @@ pub struct RelayDecider {
     signals: SignalSender<Signal>,
     journal: Arc<dyn Journal>,
     steady_clock: SteadyClock,
-    /// When buffered deltas are recorded, in steady time.
+    /// When buffered events are recorded, in steady time.
     flush_timer: FlushTimer,
     /// Actions to perform after the next commit.
     actions: Vec<RelayAction>,
@@ -112,14 +112,11 @@ impl RelayDecider {
         let decided = machine::step(&mut self.machine, input, &env);
         batch.entries.extend(decided.entries);
         self.actions.extend(decided.actions);
-        self.flush_timer.update(self.machine.has_deltas(), env.steady, shared.limits.delta_window);
+        self.flush_timer.update(self.machine.buffer_content(), env.steady);
         decided.answer
     }
 
     fn fire_timers(&mut self, batch: &mut Batch) {
-        if self.flush_timer.is_due(self.steady_clock.now()) {
-            self.step(Input::Flush, batch);
-        }
         let shared = Arc::clone(&self.shared);
         if self.machine.wake(&self.env(&shared)).is_some_and(|wait| wait.is_zero()) {
             self.step(Input::TimerFired, batch);
@@ -213,6 +210,13 @@ impl Decider for RelayDecider {
             }
         };
         self.step(input, batch)
+    }
+
+    /// Events that are due share the sync of the batch.
+    fn before_commit(&mut self, batch: &mut Batch) {
+        if self.flush_timer.is_due(self.steady_clock.now()) {
+            self.step(Input::Flush, batch);
+        }
     }
 
     fn act(&mut self, failed: &mut Batch) {

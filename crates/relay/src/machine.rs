@@ -28,7 +28,7 @@ use budao_core::{
     time::Timestamp,
     trace::Trace,
 };
-use budao_engine::sanitize;
+use budao_engine::{BufferContent, sanitize};
 use budao_scrub::Scrubber;
 use serde_json::Value;
 
@@ -45,8 +45,8 @@ use crate::{
     wire::{self, ItemKind},
 };
 
-/// The most bytes of joined deltas in one record.
-const JOINED_BYTES: usize = 16 * 1024;
+/// Buffered events are recorded at the latest at this size, in bytes.
+const BUFFER_BYTES: usize = 16 * 1024;
 /// How long a complete call waits for further calls of the same answer before it counts as running.
 const CALL_WAIT: Duration = Duration::from_millis(200);
 
@@ -98,7 +98,7 @@ pub enum Input {
     Parked,
     /// The wait that [`RelayMachine::wake`] returned is over.
     TimerFired,
-    /// Record the buffered deltas now.
+    /// Record the buffered events now.
     Flush,
 }
 
@@ -174,7 +174,9 @@ pub struct RelayMachine {
     last_post_number: u32,
     /// The records of an interrupted turn are being read.
     is_restoring: bool,
-    buffer: Option<DeltaBuffer>,
+    /// Upstream events that are not recorded yet, in order.
+    buffer: Vec<BufferedEvent>,
+    buffered_bytes: usize,
     /// The engine shuts down; no further turn starts.
     is_parked: bool,
 }
@@ -205,12 +207,12 @@ struct AgentRun {
     usage: Option<Usage>,
 }
 
-/// Deltas of one item that are not recorded yet.
+/// An upstream event that is not recorded yet.
 #[derive(Clone, Debug)]
-struct DeltaBuffer {
-    /// The event with all deltas joined.
+struct BufferedEvent {
+    /// The event, with all deltas of its item joined.
     event: Value,
-    /// The sort of the text to show; `None` for deltas that are only recorded.
+    /// The sort of the text to show; `None` for an event that is only recorded.
     shown: Option<ItemKind>,
     step: u32,
 }
@@ -228,7 +230,8 @@ impl RelayMachine {
             run: None,
             last_post_number: 0,
             is_restoring: false,
-            buffer: None,
+            buffer: Vec::new(),
+            buffered_bytes: 0,
             is_parked: false,
         }
     }
@@ -245,10 +248,17 @@ impl RelayMachine {
         self.session.turn.is_none()
     }
 
-    /// Are there deltas that are not recorded yet?
+    /// The upstream events that are not recorded yet, by how long they may wait.
     #[must_use]
-    pub fn has_deltas(&self) -> bool {
-        self.buffer.is_some()
+    pub fn buffer_content(&self) -> BufferContent {
+        let is_shown = |buffered: &BufferedEvent| {
+            matches!(buffered.shown, Some(ItemKind::Text | ItemKind::Thought))
+        };
+        match self.buffer.is_empty() {
+            true => BufferContent::Nothing,
+            false if self.buffer.iter().any(is_shown) => BufferContent::Shown,
+            false => BufferContent::Hidden,
+        }
     }
 
     /// How long until the machine needs an [`Input::TimerFired`]; zero if it is due, `None` if nothing is timed.
@@ -321,7 +331,7 @@ struct RelayStepper<'a> {
 }
 
 impl RelayStepper<'_> {
-    /// Records an event, of the running turn if there is one. Buffered deltas are recorded before it.
+    /// Records an event, of the running turn if there is one. Buffered events are recorded before it.
     fn emit(&mut self, event: Event) {
         self.flush();
         self.emit_now(event);
@@ -339,15 +349,17 @@ impl RelayStepper<'_> {
         self.out.entries.push(Entry { at: self.env.now, trace, turn, event: event.into() });
     }
 
-    /// Records the buffered deltas: the event as it came, then its text.
+    /// Records the buffered events: each as it came, then its text.
     fn flush(&mut self) {
-        let Some(DeltaBuffer { event, shown, step }) = self.m.buffer.take() else { return };
-        let text = event["delta"].as_str().unwrap_or_default().to_owned();
-        self.emit_now(Event::Annotated { topic: TOPIC.to_owned(), data: event });
-        match shown {
-            Some(ItemKind::Text) => self.emit_now(Event::TextDelta { step, text }),
-            Some(ItemKind::Thought) => self.emit_now(Event::ThinkingDelta { step, text }),
-            Some(ItemKind::Call) | None => {}
+        self.m.buffered_bytes = 0;
+        for BufferedEvent { event, shown, step } in std::mem::take(&mut self.m.buffer) {
+            let text = event["delta"].as_str().unwrap_or_default().to_owned();
+            self.emit_now(Event::Annotated { topic: TOPIC.to_owned(), data: event });
+            match shown {
+                Some(ItemKind::Text) => self.emit_now(Event::TextDelta { step, text }),
+                Some(ItemKind::Thought) => self.emit_now(Event::ThinkingDelta { step, text }),
+                Some(ItemKind::Call) | None => {}
+            }
         }
     }
 
@@ -457,21 +469,27 @@ impl RelayStepper<'_> {
         Some(run)
     }
 
-    /// Buffers a delta, joined with the one before it if both are of the same item.
+    /// Buffers an upstream event. A delta is joined with the one before it if both are of the same item.
     fn buffer(&mut self, event: Value, shown: Option<ItemKind>) {
         let step = self.turn().step;
-        match &mut self.m.buffer {
-            Some(buffer)
-                if buffer.step == step
-                    && buffer.shown == shown
-                    && wire::continues(&buffer.event, &event)
-                    && buffer.event["delta"].as_str().map_or(0, str::len) < JOINED_BYTES =>
+        match self.m.buffer.last_mut() {
+            Some(last)
+                if last.step == step
+                    && last.shown == shown
+                    && wire::continues(&last.event, &event) =>
             {
-                wire::join(&mut buffer.event, &event);
+                wire::join(&mut last.event, &event);
             }
-            _ => {
+            _ => self.m.buffer.push(BufferedEvent { event, shown, step }),
+        }
+    }
+
+    /// Counts the size of a buffered event. A full buffer is recorded.
+    fn count_buffered(&mut self, bytes: usize) {
+        if !self.m.buffer.is_empty() {
+            self.m.buffered_bytes = self.m.buffered_bytes.saturating_add(bytes);
+            if self.m.buffered_bytes >= BUFFER_BYTES {
                 self.flush();
-                self.m.buffer = Some(DeltaBuffer { event, shown, step });
             }
         }
     }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::RelayStepper;
 use crate::{
-    SERVICE, TOPIC,
+    SERVICE,
     draft::DraftCall,
     shared_state::{self, PatchError},
     wire::{self, Change, ItemKind, UpstreamEvent},
@@ -46,13 +46,14 @@ impl RelayStepper<'_> {
             return;
         }
         self.project(event, parsed);
+        self.count_buffered(bytes);
     }
 
     fn project(&mut self, event: Value, parsed: UpstreamEvent) {
         let name = wire::event_type(&event).unwrap_or_default();
         let name: String = name.chars().take(NAME_CHARS).collect();
         if !self.has_begun(&parsed) {
-            self.emit_upstream(event);
+            self.buffer_silent(event);
             return self.fail(protocol("out_of_order", Some(name)), false);
         }
         let is_chunk = matches!(parsed, UpstreamEvent::Stream { change: Change::Chunk { .. }, .. });
@@ -70,7 +71,7 @@ impl RelayStepper<'_> {
                 }
             };
         }
-        self.emit_upstream(event);
+        self.buffer_silent(event);
         match parsed {
             UpstreamEvent::RunFinished(end) => self.run_finished(end),
             UpstreamEvent::RunError { message, code, usage } => {
@@ -96,8 +97,9 @@ impl RelayStepper<'_> {
         run.has_begun || matches!(parsed, UpstreamEvent::RunError { .. } | UpstreamEvent::Other)
     }
 
-    fn emit_upstream(&mut self, event: Value) {
-        self.emit(Event::Annotated { topic: TOPIC.to_owned(), data: event });
+    /// Buffers an event without text of its own. It is recorded before all that follows from it.
+    fn buffer_silent(&mut self, event: Value) {
+        self.buffer(event, None);
     }
 
     fn stream(
@@ -110,12 +112,12 @@ impl RelayStepper<'_> {
         match change {
             Change::Start(name) => {
                 let parent = event["parentMessageId"].as_str().map(str::to_owned);
-                self.emit_upstream(event);
+                self.buffer_silent(event);
                 self.open_item(item, id, name, parent)
             }
             Change::Delta(delta) => self.grow_item(event, item, &id, &delta),
             Change::End => {
-                self.emit_upstream(event);
+                self.buffer_silent(event);
                 self.close_item(item, &id);
                 Ok(())
             }
@@ -181,7 +183,7 @@ impl RelayStepper<'_> {
         delta: &str,
     ) -> Result<(), StreamProblem> {
         let Some(is_shown) = self.run().open.get(&(item, id.to_owned())).copied() else {
-            self.emit_upstream(event);
+            self.buffer_silent(event);
             return Err(StreamProblem::NeverOpened);
         };
         if item == ItemKind::Call {
@@ -232,7 +234,6 @@ impl RelayStepper<'_> {
             Some((_, open)) => open,
             None => {
                 self.close_chunk();
-                self.flush();
                 let parent = event["parentMessageId"].as_str().map(str::to_owned);
                 self.open_item(item, id.clone(), name, parent)?;
                 self.run().chunk = Some((item, id.clone()));
@@ -244,7 +245,6 @@ impl RelayStepper<'_> {
 
     fn close_chunk(&mut self) {
         if let Some((item, id)) = self.run().chunk.take() {
-            self.flush();
             self.close_item(item, &id);
         }
     }

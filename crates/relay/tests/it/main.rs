@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
 mod common;
+mod first_text;
 mod machine;
 mod restart;
 mod upstream;
