@@ -97,7 +97,8 @@ impl FaultLog {
                 turn = entry.turn,
                 attempt,
                 max_attempts,
-                "{fault}"
+                %fault,
+                "fault recorded"
             )
         };
     }

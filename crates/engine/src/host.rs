@@ -204,21 +204,21 @@ impl<F: DeciderFactory> Host<F> {
         let host = self.clone();
         self.config().world.spawn.spawn(Box::pin(async move {
             let mut wait = POLL_WAIT;
-            while !host.is_settled(session).await {
+            while !host.needs_no_poll(session).await {
                 host.config().world.clock.sleep(wait).await;
                 wait = (wait * 2).min(POLL_WAIT_MAX);
                 drop(host.load(session));
             }
             host.0.polling.remove(&session);
             // A session task that abandoned the session while this task ran did not start another poll.
-            if !host.is_settled(session).await {
+            if !host.needs_no_poll(session).await {
                 host.poll_until_finished(session);
             }
         }));
     }
 
     /// Whether the session is loaded here, finished, another engine's, deleted, or cannot be loaded at all.
-    async fn is_settled(&self, session: SessionId) -> bool {
+    async fn needs_no_poll(&self, session: SessionId) -> bool {
         let journal = &self.config().journal;
         if self.factory().is_suspended(session) {
             return journal.inbox(session).await.is_ok_and(|inbox| inbox.is_empty());
@@ -229,13 +229,13 @@ impl<F: DeciderFactory> Host<F> {
         }
         match journal.info(session).await {
             Ok(None) => true,
-            // A lease of ours without a task is left from a write that the disk did not confirm.
+            // This process's lease without a task is left from a write that the disk did not confirm.
             Ok(Some(HistoryInfo { lease: Some(lease), .. }))
                 if lease.holder == self.config().holder && self.0.registry.contains(session) =>
             {
                 true
             }
-            // Another live server holds the lease, and its death will be noticed: settled, unless a command waits.
+            // Another live server holds the lease, and its death will be noticed: no poll, unless a command waits.
             Ok(Some(HistoryInfo { lease: Some(lease), .. }))
                 if self.config().liveness.is_alive(&lease.holder)
                     && lease.holder != self.config().holder =>
@@ -385,7 +385,7 @@ impl<F: DeciderFactory> Engine for Host<F> {
     }
 
     async fn recover(&self) -> Result<usize, Fault> {
-        self.wake_timers();
+        self.notify_timer_waker();
         let (mut after, mut recovered) = (None, 0);
         loop {
             let page = self.config().journal.unfinished(after, RECOVERY_PAGE).await?;
@@ -454,7 +454,10 @@ impl<F: DeciderFactory> Engine for Host<F> {
         tokio::select! {
             biased;
             _ = all => {}
-            () = config.world.clock.sleep(bound) => tracing::warn!("sessions did not stop in time"),
+            () = config.world.clock.sleep(bound) => {
+                let sessions = self.0.registry.senders().len();
+                tracing::warn!(sessions, ?bound, "sessions did not stop in time");
+            }
         }
     }
 }

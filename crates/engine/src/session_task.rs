@@ -51,14 +51,14 @@ pub(crate) enum Message<S> {
 
 /// A requested shutdown. It survives restarts of the session.
 #[derive(Debug, Default)]
-pub(crate) struct StopRequest {
+pub(crate) struct ShutdownRequest {
     /// Turns may run until then.
     pub(crate) deadline: Option<Timestamp>,
     /// Dropped with the task: the callers wait for that.
     callers: Vec<oneshot::Sender<()>>,
 }
 
-impl StopRequest {
+impl ShutdownRequest {
     /// Adds a caller. A second request can shorten the grace period but never extend it.
     pub(crate) fn add(&mut self, deadline: Timestamp, caller: oneshot::Sender<()>) {
         self.callers.push(caller);
@@ -79,7 +79,7 @@ pub(crate) struct SessionTask<F: DeciderFactory> {
     pub(crate) has_timers: bool,
     /// The last writer left the wait of the turn to the factory.
     pub(crate) is_suspended: bool,
-    pub(crate) stop: StopRequest,
+    pub(crate) stop: ShutdownRequest,
 }
 
 impl<F: DeciderFactory> SessionTask<F> {
@@ -100,7 +100,7 @@ impl<F: DeciderFactory> SessionTask<F> {
             generation: 0,
             has_timers: false,
             is_suspended: false,
-            stop: StopRequest::default(),
+            stop: ShutdownRequest::default(),
         };
         spawn.spawn(Box::pin(task.run()));
         sender
@@ -131,7 +131,7 @@ impl<F: DeciderFactory> SessionTask<F> {
             host.factory().after_unload(session, host.loader());
         }
         if has_timers {
-            host.wake_timers();
+            host.notify_timer_waker();
         }
         if is_abandoned {
             // Only after the task has left the registry: until then the session counts as loaded.

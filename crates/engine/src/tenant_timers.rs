@@ -30,7 +30,7 @@ struct ReservedTimer {
     timer: TimerId,
 }
 
-/// A place for one timer; dropping it gives the place back. The caller keeps it until the command has its answer.
+/// A reservation for one timer; dropping it releases it. The caller keeps it until the command has its answer.
 #[derive(Debug)]
 pub(crate) struct TimerReservation {
     all: TimerReservations,

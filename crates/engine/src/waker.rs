@@ -66,7 +66,7 @@ struct WakeAttempt {
 
 impl<F: DeciderFactory> Host<F> {
     /// Starts the waker, or makes it read the journal again.
-    pub(crate) fn wake_timers(&self) {
+    pub(crate) fn notify_timer_waker(&self) {
         let waker = self.waker();
         waker.changed.notify_one();
         if waker.is_running.swap(true, Ordering::SeqCst) {

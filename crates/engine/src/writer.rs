@@ -31,17 +31,19 @@ const RECENT_ANSWERS_MAX: usize = 64;
 /// Tries of one append; the wait before try `n + 1` is `n` times [`APPEND_RETRY_WAIT`].
 const APPEND_TRIES: u32 = 4;
 const APPEND_RETRY_WAIT: Duration = Duration::from_millis(100);
-/// Upper bound for a plausible lease, unless four of our own leases are longer. A longer one is treated as clock skew.
+/// Upper bound for a plausible lease, unless four of this process's leases are longer. A longer one is treated as
+/// clock skew.
 const PLAUSIBLE_LEASE: Duration = Duration::from_secs(60);
-/// A live holder renews its lease within this time, unless one of our own leases is longer.
+/// A live holder renews its lease within this time, unless one of this process's leases is longer.
 const RENEWAL_DEADLINE: Duration = Duration::from_secs(15);
 
 /// Knows which lease holders have died, so that their leases need not run out first.
 pub trait HolderLiveness: Send + Sync + fmt::Debug {
-    /// Is the process behind this holder name certainly dead? `false` when in doubt.
+    /// Whether the process behind this holder name is certainly dead; `false` when in doubt.
     fn is_dead(&self, holder: &str) -> bool;
 
-    /// Is the process behind this holder name a living server whose death will be noticed? `false` when in doubt.
+    /// Whether the process behind this holder name is a living server whose death will be noticed; `false` when in
+    /// doubt.
     fn is_alive(&self, holder: &str) -> bool {
         let _ = holder;
         false
@@ -124,7 +126,7 @@ pub struct SessionWriter {
 pub struct CommitResult {
     /// The entries that were appended.
     pub entries: Vec<Entry>,
-    /// Was anything appended? Answers count, also without entries.
+    /// Whether anything was appended. Answers count, also without entries.
     pub wrote: bool,
 }
 
@@ -398,8 +400,8 @@ async fn take_lease(
     config.journal.take_lease(request).await
 }
 
-/// Was the lease granted before the clock was set back? It would then block every writer until the clock catches up. A
-/// live holder renews it within [`RENEWAL_DEADLINE`], so an implausibly long lease that stays unchanged is dead.
+/// Whether the lease was granted before the clock was set back. It would then block every writer until the clock
+/// catches up. A live holder renews it within [`RENEWAL_DEADLINE`], so an implausibly long lease that stays unchanged is dead.
 async fn is_from_skewed_clock(
     config: WriterConfig<'_>,
     session: SessionId,

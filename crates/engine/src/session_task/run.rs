@@ -14,7 +14,7 @@ use budao_core::{
 use budao_journal::Entry;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Message, QUEUE_MESSAGES, SessionTask, StopRequest};
+use super::{Message, QUEUE_MESSAGES, SessionTask, ShutdownRequest};
 use crate::{
     alarm::Alarm,
     batch::Batch,
@@ -71,7 +71,7 @@ impl<F: DeciderFactory> LoadedSession<F> {
     pub(super) async fn run(
         &mut self,
         messages: &mut mpsc::Receiver<Message<SignalOf<F>>>,
-        stop: &mut StopRequest,
+        stop: &mut ShutdownRequest,
         abort: Option<Fault>,
     ) -> Result<WriterExit, WriterExit> {
         self.resume(abort).await?;
@@ -114,11 +114,11 @@ impl<F: DeciderFactory> LoadedSession<F> {
             None => {}
         }
         self.commit(batch).await?;
-        self.take_inbox(&mut StopRequest::default()).await
+        self.take_inbox(&mut ShutdownRequest::default()).await
     }
 
     /// Takes the commands that other processes submitted.
-    async fn take_inbox(&mut self, stop: &mut StopRequest) -> Result<(), WriterExit> {
+    async fn take_inbox(&mut self, stop: &mut ShutdownRequest) -> Result<(), WriterExit> {
         let messages = self.writer.read_inbox().await.into_iter().map(|command| {
             let (reply, _) = oneshot::channel();
             Message::Command { command: Box::new(command), from_inbox: true, reply }
@@ -130,7 +130,7 @@ impl<F: DeciderFactory> LoadedSession<F> {
     async fn process(
         &mut self,
         messages: Vec<Message<SignalOf<F>>>,
-        stop: &mut StopRequest,
+        stop: &mut ShutdownRequest,
     ) -> Result<(), WriterExit> {
         let mut batch = Batch::default();
         for message in messages {
@@ -143,7 +143,7 @@ impl<F: DeciderFactory> LoadedSession<F> {
         &mut self,
         message: Message<SignalOf<F>>,
         batch: &mut Batch,
-        stop: &mut StopRequest,
+        stop: &mut ShutdownRequest,
     ) {
         match message {
             Message::Signal(signal) => drop(self.decider.decide(HostInput::Signal(signal), batch)),
@@ -206,7 +206,7 @@ impl<F: DeciderFactory> LoadedSession<F> {
     async fn check_exit(
         &mut self,
         now: Timestamp,
-        stop: &StopRequest,
+        stop: &ShutdownRequest,
     ) -> Result<Option<WriterExit>, WriterExit> {
         let is_idle = self.decider.is_idle();
         match stop.deadline {
@@ -264,7 +264,7 @@ impl<F: DeciderFactory> LoadedSession<F> {
         deadline.after(self.host.config().limits.kill_grace * 2)
     }
 
-    fn next_wake_time(&self, now: Timestamp, stop: &StopRequest) -> Timestamp {
+    fn next_wake_time(&self, now: Timestamp, stop: &ShutdownRequest) -> Timestamp {
         let mut wake = self.writer.renew_at(now);
         if let Some(at) = self.decider.wake_at() {
             wake = wake.min(at);
