@@ -100,7 +100,7 @@ impl CommandQueue {
             None => Poll::Pending,
         })
         .await;
-        let (queued, _) = self.running.take().expect("only what is being done gets done");
+        let (queued, _) = self.running.take().expect("a command is running");
         (queued, answer)
     }
 }

@@ -89,7 +89,11 @@ impl InitializeContext {
         tokio::select! {
             biased;
             () = session_tasks.wait() => {}
-            () = world.clock.sleep(SHUTDOWN_GRACE) => tracing::warn!("sessions did not stop in time"),
+            () = world.clock.sleep(SHUTDOWN_GRACE) => tracing::warn!(
+                tasks = session_tasks.len(),
+                bound = ?SHUTDOWN_GRACE,
+                "sessions did not stop in time"
+            ),
         }
         tracing::info!(max_queued_bytes = backlog.peak_bytes(), "editor disconnected");
         opened?;

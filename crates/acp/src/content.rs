@@ -18,14 +18,14 @@ const TITLE_CHARS: usize = 60;
 /// Converts a prompt; refuses an empty one.
 pub(crate) fn convert_prompt(prompt: Vec<ContentBlock>) -> Result<Vec<Block>, Error> {
     let blocks: Vec<Block> = prompt.into_iter().map(convert_block).collect::<Result<_, Error>>()?;
-    let says_something = blocks.iter().any(|block| match block {
+    let has_content = blocks.iter().any(|block| match block {
         Block::Text(text) => !text.trim().is_empty(),
         _ => true,
     });
-    if says_something {
+    if has_content {
         Ok(blocks)
     } else {
-        Err(invalid_params("prompt", "something that says something"))
+        Err(invalid_params("prompt", "text that is not blank, an image or a resource"))
     }
 }
 

@@ -74,7 +74,7 @@ impl OutputBacklog {
         self.drained.notify_waiters();
     }
 
-    /// Is the queue below its water mark, so that more updates may be queued?
+    /// Whether the queue is below its water mark, so that more updates may be queued.
     pub(crate) fn has_room(&self) -> bool {
         let mut waiting = self.waiting.lock().expect("no code panics while holding this");
         let limit = if waiting.is_full { QUEUE_BYTES_LOW } else { QUEUE_BYTES_HIGH };

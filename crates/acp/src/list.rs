@@ -33,7 +33,7 @@ pub(crate) async fn read_page(
         other => other.flatten(),
     };
     let after = match request.cursor.as_deref().map(parse_cursor) {
-        Some(None) => return Err(invalid_params("cursor", "one that came with a list")),
+        Some(None) => return Err(invalid_params("cursor", "a cursor returned by `session/list`")),
         other => other.flatten(),
     };
     let filter = Filter {
@@ -60,7 +60,8 @@ pub(crate) async fn read_page(
     Ok(ListSessionsResponse::new(listed).next_cursor(next))
 }
 
-/// Is the session a child of another one, opened for a task and without a user? `false` if its origin cannot be read.
+/// Whether the session is a child of another one, opened for a task and without a user; `false` if its origin cannot
+/// be read.
 async fn is_child(journal: &dyn Reader, session: SessionId) -> bool {
     let one = PageLimits { records: 1, ..PageLimits::default() };
     let Ok(page) = journal.read(session, 0, one).await else { return false };

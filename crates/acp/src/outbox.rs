@@ -92,13 +92,13 @@ impl Outbox {
         }
     }
 
-    /// Must the outbox wait for room before it sends its held update or accepts another?
+    /// Whether the outbox must wait for room before it sends its held update or accepts another.
     pub(crate) fn needs_room(&self) -> bool {
         let holds = self.joined_update.is_some() && !self.is_replaying;
         holds || !self.can_accept()
     }
 
-    /// May more records be taken from the session?
+    /// Whether more records may be taken from the session.
     pub(crate) fn can_accept(&self) -> bool {
         match &self.joined_update {
             None => true,
@@ -185,7 +185,7 @@ fn join_fields(joined_update: &mut ToolCallUpdateFields, next: ToolCallUpdateFie
     joined_update.raw_output = raw_output.or(joined_update.raw_output.take());
 }
 
-/// Can another update be joined to this one?
+/// Whether another update can be joined to this one.
 fn is_joinable(update: &SessionUpdate) -> bool {
     match update {
         SessionUpdate::AgentMessageChunk(chunk) | SessionUpdate::AgentThoughtChunk(chunk) => {

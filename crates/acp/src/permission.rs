@@ -90,7 +90,7 @@ pub(crate) fn read_answer(
             rule: Some(SettingsChange::DenyTool(tool.to_owned())),
             note: None,
         },
-        _ => deny("the editor's answer is none of those that were offered"),
+        _ => deny("the editor chose an unknown option"),
     }
 }
 

@@ -43,7 +43,7 @@ fn split(bytes: &[u8], size: usize) -> Vec<String> {
         while let Ok(Some(line)) = lines.decode(&mut waiting) {
             all.push(line);
         }
-        assert!(waiting.len() <= LINE_BYTES_MAX, "what waits is bounded");
+        assert!(waiting.len() <= LINE_BYTES_MAX, "the buffer is within its limit");
     }
     while let Ok(Some(line)) = lines.decode_eof(&mut waiting) {
         all.push(line);
@@ -56,9 +56,12 @@ fn request(params: &Value) {
     if let Ok(prompt) = serde_json::from_value::<Vec<ContentBlock>>(params["prompt"].clone())
         && let Ok(blocks) = content::convert_prompt(prompt)
     {
-        assert!(!blocks.is_empty(), "a prompt that was taken says something");
+        assert!(!blocks.is_empty(), "an accepted prompt has content");
         let title = content::title_from(&blocks).unwrap_or_default();
-        assert!(title.chars().count() <= 62 && !title.contains('\n'), "a title is short: {title}");
+        assert!(
+            title.chars().count() <= 62 && !title.contains('\n'),
+            "a title has one line of at most 62 characters: {title}"
+        );
         content::count_bytes(&blocks);
     }
     if let Ok(servers) = serde_json::from_value::<Vec<McpServer>>(params["mcpServers"].clone()) {

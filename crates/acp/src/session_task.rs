@@ -194,12 +194,12 @@ impl SessionTask {
         }
     }
 
-    /// Is the session neither open nor being opened?
+    /// Whether the session is neither open nor being opened.
     fn is_closed(&self) -> bool {
         !self.is_open && self.replay.is_none() && self.leave_responder.is_none()
     }
 
-    /// Is the session being loaded or left? Later commands are deferred until then.
+    /// Whether the session is being loaded or left. Later commands are deferred until then.
     fn is_loading_or_leaving(&self) -> bool {
         self.replay.is_some() || self.leave_responder.is_some()
     }

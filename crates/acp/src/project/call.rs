@@ -100,7 +100,7 @@ impl CallView<'_> {
         }
     }
 
-    /// May the user turn the decision into a rule? Not for plans and questions, which differ from call to call.
+    /// Whether the user may turn the decision into a rule. Not for plans and questions, which differ from call to call.
     pub(super) fn allows_rule(&self) -> bool {
         !matches!(self.tool, "plan" | "ExitPlanMode" | "AskUserQuestion")
     }

@@ -34,7 +34,7 @@ pub(crate) enum EditorCommand {
 }
 
 impl EditorCommand {
-    /// May the command be handled while the session is not open?
+    /// Whether the command can be handled while the session is not open.
     pub(super) fn opens_or_deletes(&self) -> bool {
         matches!(self, Self::Begin(_) | Self::Leave(LeaveResponder::Delete(_)))
     }
@@ -85,7 +85,7 @@ impl Mailbox {
             tracing::warn!(
                 limit = MAILBOX_CAPACITY,
                 limit_name = "acp_mailbox",
-                "command dropped: too many wait"
+                "command dropped: deferred queue full"
             );
         }
     }
