@@ -241,7 +241,7 @@ fn starts() {
     let sizes = |all: &[(f64, f64)]| -> Vec<f64> { all.iter().map(|(_, size)| *size).collect() };
     let note = "spawn to the answer to initialize";
     report("acp/initialize", times(&us), "ms", None, Better::Lower, note);
-    report("acp/resident", sizes(&us), "MiB", Some(15.0), Better::Lower, "after initialize");
+    report("acp/resident", sizes(&us), "MiB", Some(14.0), Better::Lower, "after initialize");
     for (name, all) in [("typescript", &ts), ("rust", &rs)] {
         if !all.is_empty() {
             let bench = format!("peer/{name}/initialize");

@@ -1,5 +1,5 @@
 //! What being seen costs: CPU time of durable turns in a server whose traces are collected and whose numbers are asked for
-//! every second, beside one that is left alone. And what an idle server keeps in memory.
+//! every second, beside one that is left alone. And what an idle server keeps in memory, and a hub with fifty agents.
 //!
 //! The servers are the real program, in processes of their own; a turn is a message, one call of a tool, final words.
 
@@ -12,10 +12,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use budao_smcp::{
+    MemberConfig,
+    agent::{Agent, Config},
+};
 use budao_testkit::{
     bench::{Better, Measurement, emit},
     collector::Collector,
+    world,
 };
+use futures::future;
 
 const TURNS: u32 = 150;
 const ROUNDS: usize = 7;
@@ -99,17 +105,45 @@ impl Server {
         )
     }
 
-    fn resident_mib(&self) -> f64 {
-        let status = self.proc("status");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
-        let kib: f64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
-        kib / 1024.0
-    }
-
     fn proc(&self, file: &str) -> String {
-        let path = Path::new("/proc").join(self.child.id().to_string()).join(file);
-        std::fs::read_to_string(path).expect("it runs")
+        proc(&self.child, file)
     }
+}
+
+fn proc(child: &Child, file: &str) -> String {
+    let path = Path::new("/proc").join(child.id().to_string()).join(file);
+    std::fs::read_to_string(path).expect("it runs")
+}
+
+fn resident_mib(child: &Child) -> f64 {
+    let status = proc(child, "status");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+    let kib: f64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+    kib / 1024.0
+}
+
+/// What `budao smcp server` keeps in memory with fifty agents, each in a room of its own.
+async fn hub_with_agents() -> f64 {
+    const AGENTS: usize = 50;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_budao"));
+    command.args(["smcp", "server", "--listen", "127.0.0.1:0", "--accept-any-token", "--json"]);
+    command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("a hub starts");
+    let mut line = String::new();
+    let out = child.stdout.take().expect("it is piped");
+    BufReader::new(out).read_line(&mut line).expect("it says where it listens");
+    let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+    let url = line["listening"].as_str().expect("an address");
+    let agents = (0..AGENTS).map(|number| {
+        let room = MemberConfig::new(url, &format!("room{number}"), "bot");
+        Agent::connect(Config::new(room), world::seeded(1))
+    });
+    let agents = future::try_join_all(agents).await.expect("all join");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let resident = resident_mib(&child);
+    drop(agents);
+    let _ = child.kill().and_then(|()| child.wait());
+    resident
 }
 
 /// CPU time of a round; meanwhile, if so, somebody asks for the numbers.
@@ -152,7 +186,7 @@ async fn main() {
     let measured = tokio::task::spawn_blocking(move || {
         let (alone, seen) = (Server::start(None), Server::start(Some(&url)));
         std::thread::sleep(Duration::from_secs(2));
-        let resident = alone.resident_mib();
+        let resident = resident_mib(&alone.child);
         // The first round warms both up.
         round(&alone, false);
         round(&seen, true);
@@ -165,7 +199,9 @@ async fn main() {
     let (resident, more) = measured.await.expect("it does not panic");
     assert!(collector.spans().len() > TURNS as usize * ROUNDS, "the collector was told");
     let note = "an idle `budao serve`, resident, two seconds after its start";
-    report("seen/idle_server", vec![resident], "MiB", 20.0, note);
+    report("seen/idle_server", vec![resident], "MiB", 14.0, note);
+    let note = "`budao smcp server` with fifty agents, resident, two seconds after they joined";
+    report("seen/hub", vec![hub_with_agents().await], "MiB", 12.0, note);
     let note = "CPU of durable turns with trace collection and a /metrics request every second, over the same without";
-    report("seen/traces_and_metrics", more, "% more", 5.0, note);
+    report("seen/traces_and_metrics", more, "% more", 3.0, note);
 }

@@ -1,7 +1,7 @@
 //! What a request and a delta cost in each wire format.
 //!
 //! The bars: a request from a history of 1 000 messages in 20 µs, because a history only grows; a delta in 1 µs. The
-//! first request of a session is encoded whole and has no bar.
+//! first request of a session is encoded whole and its time has no bar; its memory has: 1.2 times its JSON.
 
 use std::sync::Arc;
 
@@ -11,12 +11,16 @@ use budao_core::{
 };
 use budao_models::probe::{EarlierRequests, Wire};
 use budao_testkit::{
-    bench::{Suite, Unit},
+    bench::{Better, Measurement, Suite, Unit, emit, heap_peak},
     sse::{self, ModelOutput},
 };
 
 const MESSAGES: usize = 1_000;
 const DELTAS: u32 = 1_000;
+/// The argument that makes this program build one request, of the wire format that follows, or of none.
+const BUILD: &str = "--build";
+/// What the heap may hold while a request is built, beyond its history, as a multiple of its JSON.
+const REQUEST_MEMORY: f64 = 1.2;
 
 /// Questions, calls, results and answers in turn.
 fn history() -> Vec<Arc<Message>> {
@@ -70,9 +74,34 @@ fn answer(wire: Wire) -> Vec<u8> {
     events.concat().into_bytes()
 }
 
+/// The most that the heap holds more when one request is built than when none is, in processes of their own.
+fn request_memory(wire: Wire, json_bytes: usize) {
+    let program = std::env::current_exe().expect("this program");
+    let peak = |name: &str| heap_peak(&program, &[BUILD, name]);
+    let Some((none, one)) = peak("none").zip(peak(&format!("{wire:?}"))) else { return };
+    let bytes = one.saturating_sub(none);
+    emit(&Measurement {
+        bench: format!("models/request_memory_{wire:?}").to_lowercase(),
+        value: bytes as f64 / json_bytes as f64,
+        unit: "x its JSON".into(),
+        bar: Some(REQUEST_MEMORY),
+        better: Better::Lower,
+        low: None,
+        high: None,
+        note: Some(format!("{bytes} bytes at most for {json_bytes}, beyond the history")),
+    });
+}
+
 #[expect(clippy::print_stderr, reason = "a bench prints what it measures")]
 fn main() {
     let request = request();
+    let mut args = std::env::args().skip(1);
+    if args.next().as_deref() == Some(BUILD) {
+        let name = args.next().unwrap_or_default();
+        let wire = Wire::ALL.into_iter().find(|wire| format!("{wire:?}") == name);
+        std::hint::black_box(wire.map(|wire| wire.request_body(&request)));
+        return;
+    }
     let bodies = Wire::ALL.map(|wire| wire.request_body(&request).len());
     eprintln!("bytes of a request: {bodies:?}, in the order of {:?}", Wire::ALL);
     let answers = Wire::ALL.map(|wire| (wire, answer(wire)));
@@ -95,5 +124,9 @@ fn main() {
             wire.answer_blocks(bytes.clone(), 3).expect("a whole answer")
         });
     }
+    let measures_memory = suite.wants("models/request_memory");
     suite.run();
+    if measures_memory {
+        Wire::ALL.into_iter().zip(bodies).for_each(|(wire, bytes)| request_memory(wire, bytes));
+    }
 }

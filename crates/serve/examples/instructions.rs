@@ -1,4 +1,5 @@
-//! Does a turn, an event or an append as often as it is told: what `cargo xtask instructions` counts under valgrind.
+//! Does an event or an append as often as it is told: what `cargo xtask instructions` counts under valgrind, beside the
+//! turns of `crates/runtime/examples/turns.rs`.
 //!
 //! One thread, no network, quick models and tools, nothing waits. The cost of one is the difference between two runs
 //! with different counts, so that start and end do not matter.
@@ -9,18 +10,18 @@ use budao_core::{
     Fault,
     event::{Event, SessionId, Settings},
     limits::Limits,
-    message::{Block, CallId, ModelRequest, ModelStop, Piece, ToolUse, Usage},
+    message::{Block, ModelRequest, ModelStop, Piece, Usage},
     tool::{Mode, Permissions},
     trace::Trace,
 };
 use budao_journal::{Append, Entry, IfMissing, Journal, LeaseRequest, Memory, open};
 use budao_models::{Model, PieceStream};
-use budao_runtime::{Agent, Builder, OneModel, world};
+use budao_runtime::{Builder, OneModel, world};
 use budao_serve::{
     Auth, Config, Identity, Keyring, Rate,
     in_process::{ClientMessage, InProcessServer},
 };
-use budao_tools::{RawTool, Toolbox, pool::Pool};
+use budao_tools::{Toolbox, pool::Pool};
 use futures::stream;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -35,10 +36,9 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
     match case.as_str() {
-        "turn" => runtime.block_on(turns(count)),
         "event" => runtime.block_on(events(count)),
         "append" => runtime.block_on(appends(count)),
-        _ => panic!("a case: turn, event or append"),
+        _ => panic!("a case: event or append"),
     }
 }
 
@@ -50,7 +50,7 @@ fn permissions() -> Permissions {
     Permissions { mode: Mode::Auto, ..Permissions::default() }
 }
 
-/// Asks for one call, then answers. A message that is a number is answered with that many pieces.
+/// Answers a message that is a number with that many pieces.
 #[derive(Debug)]
 struct QuickModel;
 
@@ -66,60 +66,14 @@ impl Model for QuickModel {
 
     async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
         let usage = Usage { input_tokens: 10, output_tokens: 5, ..Usage::default() };
-        let end = |stop| Piece::End { stop, usage };
         let last = request.messages.last().and_then(|message| message.content.first());
-        let pieces = match last {
-            Some(Block::Text(text)) if let Ok(count) = text.parse::<usize>() => {
-                let piece = "x".repeat(PIECE);
-                let mut pieces = vec![Piece::Text(piece.clone()); count];
-                pieces.push(Piece::Block(Block::Text(piece.repeat(count))));
-                pieces.push(end(ModelStop::EndTurn));
-                pieces
-            }
-            Some(Block::ToolResult { .. }) => vec![
-                Piece::Text("5".into()),
-                Piece::Block(Block::Text("5".into())),
-                end(ModelStop::EndTurn),
-            ],
-            _ => {
-                let call = ToolUse {
-                    id: CallId::from("x"),
-                    name: "add".into(),
-                    arguments: r#"{"a":2,"b":3}"#.into(),
-                };
-                vec![Piece::Block(Block::ToolUse(call)), end(ModelStop::ToolUse)]
-            }
-        };
+        let Some(Block::Text(text)) = last else { unreachable!("the message is a text") };
+        let count = text.parse::<usize>().expect("the message is a number");
+        let piece = "x".repeat(PIECE);
+        let mut pieces = vec![Piece::Text(piece.clone()); count];
+        pieces.push(Piece::Block(Block::Text(piece.repeat(count))));
+        pieces.push(Piece::End { stop: ModelStop::EndTurn, usage });
         Ok(Box::pin(stream::iter(pieces.into_iter().map(Ok))))
-    }
-}
-
-fn add() -> RawTool {
-    let schema = json!({
-        "type": "object",
-        "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
-        "required": ["a", "b"],
-        "additionalProperties": false,
-    });
-    RawTool::new("add", "Adds.", schema, |arguments, _| async move {
-        Ok(json!(arguments["a"].as_i64().unwrap_or(0) + arguments["b"].as_i64().unwrap_or(0)))
-    })
-}
-
-/// Turns with one call each, in one session of a journal in memory.
-async fn turns(count: u32) {
-    let agent = Agent::builder(QuickModel)
-        .tool(add())
-        .permissions(permissions())
-        .limits(limits())
-        .journal(Arc::new(Memory::new(world::system(), limits())))
-        .pool(Arc::new(Pool::tasks()))
-        .build()
-        .expect("an agent");
-    let session = agent.session().await.expect("a session");
-    for _ in 0..count {
-        let result = session.run("What is 2 + 3?").await.expect("accepted");
-        assert_eq!(result.text, "5", "the model answers");
     }
 }
 

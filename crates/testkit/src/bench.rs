@@ -18,12 +18,16 @@
 //! suite.run();
 //! ```
 
+mod heap;
+
 use std::fmt;
 use std::hint::black_box;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
+
+pub use heap::{HeapUse, heap_peak, heap_use};
 
 /// CPU time of one round of one case: long against the clock's resolution, short against changes of machine load.
 const ROUND: Duration = Duration::from_millis(20);

@@ -25,7 +25,7 @@ use budao_core::{
 use budao_journal::{Journal, Memory, PageLimits, open};
 use budao_models::{Model, PieceStream};
 use budao_runtime::{Agent, Session, world};
-use budao_testkit::bench::{Better, Measurement, cpu_time, emit};
+use budao_testkit::bench::{Better, Measurement, cpu_time, emit, heap_use};
 use budao_tools::{RawTool, pool::Pool};
 use serde_json::json;
 
@@ -340,6 +340,25 @@ fn afresh(mode: &str) -> f64 {
     String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number")
 }
 
+/// So many turns of one session in memory, and nothing else: `--turns 60`.
+async fn only_turns(count: u32) {
+    let memory = Arc::new(Memory::new(world::system(), Limits::default()));
+    turns(&agent(memory).session().await.expect("opens"), count).await;
+}
+
+/// What a turn takes from the heap: the difference between two runs, without what start and end take.
+fn heap_of_a_turn() {
+    const FEW: u32 = 20;
+    const MANY: u32 = 120;
+    let program = std::env::current_exe().expect("this program");
+    let run = |count: u32| heap_use(&program, &["--turns", &count.to_string()]);
+    let Some((few, many)) = run(FEW).zip(run(MANY)) else { return };
+    let each = |few: u64, many: u64| many.saturating_sub(few) as f64 / f64::from(MANY - FEW);
+    let note = "one turn, one call, journal in memory; reallocations included";
+    tell("turn/allocations", each(few.allocations, many.allocations), "allocations", None, note);
+    tell("turn/allocated", each(few.bytes, many.bytes), "bytes", None, "by the same turn, in all");
+}
+
 /// What a process is asked for that was started for one number alone.
 async fn one_number(mode: &str) -> Option<f64> {
     let directory = tempfile::tempdir().expect("a directory");
@@ -388,11 +407,18 @@ fn main() {
         return;
     }
     let mode = std::env::args().nth(1).unwrap_or_default();
+    if mode == "--turns" {
+        let count = std::env::args().nth(2).and_then(|count| count.parse().ok());
+        return runtime.block_on(only_turns(count.expect("a number of turns")));
+    }
     if let Some(number) = runtime.block_on(one_number(&mode)) {
         println!("{number}");
         return;
     }
     processes_of_their_own(wants);
+    if wants("turn/allocations") || wants("turn/allocated") {
+        heap_of_a_turn();
+    }
     runtime.block_on(async {
         if wants("turn/memory") {
             in_memory().await;

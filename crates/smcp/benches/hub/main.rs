@@ -197,7 +197,7 @@ async fn relay() {
             "smcp/relay_vs_rust",
             ours / theirs,
             "x",
-            Some(1.0),
+            Some(1.5),
             Better::Higher,
             "smcp-server-hyper 0.4.1",
         );
@@ -225,9 +225,9 @@ async fn rooms() {
         "smcp/rooms_resident",
         resident,
         "MiB",
-        Some(10.0),
+        Some(12.0),
         Better::Lower,
-        "fifty agents and fifty computers",
+        "fifty agents and fifty computers; this program as the hub",
     );
     report("smcp/rooms_lost", run.lost as f64, "answers", Some(0.0), Better::Lower, "");
 }
