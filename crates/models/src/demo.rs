@@ -3,13 +3,14 @@
 //!
 //! It makes mistakes on purpose: the first call of a session contains a plausible error. The model corrects the call
 //! from the text of the fault alone, and reports a fault whose text does not say how. So it tests our faults as well
-//! as demonstrating them.
+//! as demonstrating them. It plans, too, and refuses a task once if it is told to.
 //!
 //! It keeps no state: every action follows from the request's history, so a resumed session continues where it
 //! stopped.
 
 mod correction;
 mod history;
+mod plan;
 mod replies;
 mod task;
 
@@ -95,6 +96,8 @@ pub(crate) struct DemoAction {
     text: String,
     call: Option<(String, Value)>,
     slowly: bool,
+    /// The model declines to answer.
+    refuses: bool,
 }
 
 impl DemoAction {
@@ -103,15 +106,22 @@ impl DemoAction {
     }
 
     fn call(text: impl Into<String>, tool: &str, arguments: Value) -> Self {
-        Self { text: text.into(), call: Some((tool.to_owned(), arguments)), slowly: false }
+        let call = Some((tool.to_owned(), arguments));
+        Self { text: text.into(), call, ..Self::default() }
     }
 }
 
 /// Decides on the next action. The model's whole behaviour follows from this function.
 fn decide(request: &ModelRequest) -> DemoAction {
     let turn = DemoTurn::of(request);
+    if let Some(answer) = plan::answer_stage(turn.text) {
+        return DemoAction::text_only(answer);
+    }
     let tongue = DemoLanguage::of(turn.text);
     let goals = task::understand(turn.text);
+    if goals.contains(&Goal::RefuseFirst) && !plan::is_repeated(turn.text) {
+        return DemoAction { refuses: true, ..DemoAction::default() };
+    }
     if goals.is_empty() {
         return DemoAction::text_only(replies::help(tongue));
     }
@@ -164,12 +174,12 @@ fn answer(goals: &[Goal], results: Vec<Value>, tongue: DemoLanguage) -> DemoActi
             replies::outcome(goal, result.as_ref(), tongue)
         })
         .collect();
-    DemoAction { text: said.join("\n"), call: None, slowly }
+    DemoAction { text: said.join("\n"), slowly, ..DemoAction::default() }
 }
 
 impl Demo {
     fn perform(&self, request: &ModelRequest, doing: DemoAction) -> VecDeque<PlaybackStep> {
-        let DemoAction { text, call, slowly } = doing;
+        let DemoAction { text, call, slowly, refuses } = doing;
         let mut beats = VecDeque::new();
         for word in words(&text) {
             if self.pace == Pace::Reading {
@@ -181,7 +191,11 @@ impl Demo {
         if !text.is_empty() {
             beats.push_back(PlaybackStep::Piece(Piece::Block(Block::Text(text))));
         }
-        let stop = if call.is_some() { ModelStop::ToolUse } else { ModelStop::EndTurn };
+        let stop = match &call {
+            Some(_) => ModelStop::ToolUse,
+            None if refuses => ModelStop::Refusal,
+            None => ModelStop::EndTurn,
+        };
         if let Some((name, arguments)) = call {
             let arguments = arguments.to_string();
             written += name.len() + arguments.len();

@@ -29,14 +29,19 @@ pub fn planner(question: &str, refused: Option<&Fault>, lang: Lang) -> String {
     prompt
 }
 
-/// A solver's prompt: the task as it was planned.
+/// A solver's prompt: the task as it was planned. From the second attempt on, it says so.
 #[must_use]
-pub fn solver(task: &Task) -> String {
-    if task.extra.is_empty() {
-        return task.prompt.clone();
+pub fn solver(task: &Task, attempt: u32) -> String {
+    let mut prompt = task.prompt.clone();
+    if !task.extra.is_empty() {
+        let extra = serde_json::to_string(&task.extra).unwrap_or_default();
+        let _infallible = write!(prompt, "\n\nMore about this task: {extra}");
     }
-    let extra = serde_json::to_string(&task.extra).unwrap_or_default();
-    format!("{}\n\nMore about this task: {extra}", task.prompt)
+    if attempt > 1 {
+        let note = "An earlier one failed or was stopped; what it did may still be there.";
+        let _infallible = write!(prompt, "\n\nThis is attempt {attempt} at this task. {note}");
+    }
+    prompt
 }
 
 /// The aggregator's prompt: the question, every result, and each failure with its reason. `room` is the most bytes of

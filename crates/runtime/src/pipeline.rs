@@ -145,7 +145,7 @@ fn prompt_for(
         (Stage::Planning, _) => {
             prompt::planner(&pipeline.question, pipeline.refused.as_ref(), lang)
         }
-        (Stage::Solving, task) => prompt::solver(&pipeline.task(task.as_ref()?)?.task),
+        (Stage::Solving, task) => prompt::solver(&pipeline.task(task.as_ref()?)?.task, job.attempt),
         (Stage::Aggregation, _) => {
             // A token has about four bytes, so this is half of the context.
             let room = usize::try_from(work_context.shared.limits.context_tokens.saturating_mul(2));

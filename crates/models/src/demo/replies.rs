@@ -26,11 +26,13 @@ pub(super) fn help(tongue: DemoLanguage) -> String {
          `read README.md and count its headings`, `list the files here, then say done`, \
          `search for TODO in src`, `write hello to note.txt`, `run ls`, `remember to call Ada`, \
          `call TOOL with key=value`, \
-         `count slowly to 50` and `say hello`."
+         `count slowly to 50` and `say hello`. With a plan, each part is a task of its own, and \
+         `fail once` is one that has to be restarted."
             .into(),
         "我是内置的演示模型：只有几条规则，不用网络。我听得懂这样的请求：`读取 README.md 并统计标题`、\
          `列出这里的文件，然后说完成`、`在 src 中搜索 TODO`、`把 你好 写入 note.txt`、`运行 ls`、\
-         `记住 给小王打电话`、`调用 TOOL，key=value`、`慢慢数到 50`、`说 你好`。"
+         `记住 给小王打电话`、`调用 TOOL，key=value`、`慢慢数到 50`、`说 你好`。做计划时，每一部分是一个任务；\
+         `失败一次` 是需要重新开始的任务。"
             .into(),
     )
 }
@@ -58,7 +60,9 @@ pub(super) fn intention(goal: &Goal, tongue: DemoLanguage) -> String {
         }
         Goal::Remember { .. } => ("I will note that.".into(), "我记下来。".into()),
         Goal::Call { tool, .. } => (format!("I will call {tool}."), format!("我来调用 {tool}。")),
-        Goal::CountTo { .. } | Goal::Say { .. } => Default::default(),
+        Goal::CountTo { .. } | Goal::Say { .. } | Goal::FailOnce | Goal::RefuseFirst => {
+            Default::default()
+        }
     };
     either(tongue, english, chinese)
 }
@@ -118,12 +122,42 @@ pub(super) fn error_did_not_help(call: &DemoCall<'_>, tongue: DemoLanguage) -> S
     )
 }
 
+/// The prompt of a task that fails at its first attempt.
+pub(super) fn failing_task(tongue: DemoLanguage) -> String {
+    either(tongue, "refuse the first attempt".into(), "第一次尝试时拒绝".into())
+}
+
+pub(super) fn plan_summary(tasks: usize, tongue: DemoLanguage) -> String {
+    let noun = if tasks == 1 { "task" } else { "tasks, side by side" };
+    either(tongue, format!("{tasks} {noun}."), format!("{tasks} 个任务，同时进行。"))
+}
+
+/// One text from the results of tasks, each with its title. A task without a result says why.
+pub(super) fn combined(results: &[(&str, &str)], tongue: DemoLanguage) -> String {
+    let lacks = |result: &str| ["FAILED", "CANCELLED", "NOT DONE"].iter().any(|it| result.starts_with(it));
+    let missing = results.iter().filter(|(_, result)| lacks(result)).count();
+    let (all, done) = (results.len(), results.len() - missing);
+    let head = either(
+        tongue,
+        format!("{done} of {all} tasks gave a result."),
+        format!("{all} 个任务中有 {done} 个给出了结果。"),
+    );
+    let section = |(title, result): &(&str, &str)| format!("\n\n**{title}**\n\n{result}");
+    head + &results.iter().map(section).collect::<String>()
+}
+
 /// Describes the result of one goal.
 pub(super) fn outcome(goal: &Goal, result: Option<&Value>, tongue: DemoLanguage) -> String {
     let nothing = Value::Null;
     let result = result.unwrap_or(&nothing);
     match goal {
         Goal::Say { text } => text.clone(),
+        Goal::FailOnce => either(
+            tongue,
+            "I fail once only as a task of a plan. Choose “Plan first” and send it again.".into(),
+            "我只在作为计划中的任务时才会失败一次。请选择“先做计划”再发送。".into(),
+        ),
+        Goal::RefuseFirst => either(tongue, "It worked this time.".into(), "这次成功了。".into()),
         Goal::CountTo { number, .. } => {
             (1..=*number).map(|number| number.to_string()).collect::<Vec<_>>().join(" ")
         }

@@ -44,11 +44,15 @@ pub(super) enum Goal {
     Call { tool: String, arguments: Map<String, Value> },
     CountTo { number: u64, slowly: bool },
     Say { text: String },
+    /// A task of a plan whose first attempt fails; the planner makes `RefuseFirst` of it.
+    FailOnce,
+    /// The task itself: the model declines until the prompt says that it is a later attempt.
+    RefuseFirst,
 }
 
 impl Goal {
     pub(super) fn is_call(&self) -> bool {
-        !matches!(self, Self::CountTo { .. } | Self::Say { .. })
+        self.call().is_some()
     }
 
     /// The correct call for this goal; `None` if it needs no tool.
@@ -66,7 +70,9 @@ impl Goal {
                 let todo = json!({"id": "1", "title": title, "status": "pending"});
                 ("todo_write", json!({"todos": [todo]}))
             }
-            Self::CountTo { .. } | Self::Say { .. } => return None,
+            Self::CountTo { .. } | Self::Say { .. } | Self::FailOnce | Self::RefuseFirst => {
+                return None;
+            }
         })
     }
 
@@ -82,7 +88,9 @@ impl Goal {
             Self::Remember { title } => {
                 json!({"items": [{"id": "1", "title": title, "status": "pending"}]})
             }
-            Self::CountTo { .. } | Self::Say { .. } => json!({}),
+            Self::CountTo { .. } | Self::Say { .. } | Self::FailOnce | Self::RefuseFirst => {
+                json!({})
+            }
         }
     }
 }
@@ -115,9 +123,25 @@ pub(super) fn understand(text: &str) -> Vec<Goal> {
     goals
 }
 
+/// Splits work into the parts that are done side by side, each with its goal if it is understood.
+pub(super) fn parts(work: &str) -> Vec<(String, Option<Goal>)> {
+    let mut parts: Vec<(String, Option<Goal>)> = Vec::new();
+    for clause in clauses(work) {
+        let goal = english(&clause).or_else(|| chinese(&clause));
+        match parts.last_mut() {
+            // `count its headings` belongs to the file before it.
+            Some((text, Some(Goal::Read { .. }))) if goal.is_none() => {
+                *text = format!("{text}\n{clause}");
+            }
+            _ => parts.push((clause, goal)),
+        }
+    }
+    parts
+}
+
 /// Splits a request at `then` and its equivalents. Quoted text is never split.
 fn clauses(text: &str) -> Vec<String> {
-    const BREAKS: [&str; 11] = [
+    const BREAKS: [&str; 12] = [
         ", and then ",
         " and then ",
         ", then ",
@@ -125,6 +149,7 @@ fn clauses(text: &str) -> Vec<String> {
         " then ",
         "; ",
         "\n",
+        "；",
         "，然后",
         "然后",
         "，接着",
@@ -177,6 +202,12 @@ fn after<'a>(clause: &'a str, starts: &[&str]) -> Option<&'a str> {
 }
 
 fn english(clause: &str) -> Option<Goal> {
+    if after(clause, &["fail once"]).is_some() {
+        return Some(Goal::FailOnce);
+    }
+    if after(clause, &["refuse the first attempt"]).is_some() {
+        return Some(Goal::RefuseFirst);
+    }
     if let Some(rest) = after(clause, &["say:", "say ", "answer "]) {
         return Some(Goal::Say { text: unquoted(rest).to_owned() });
     }
@@ -234,6 +265,12 @@ fn english(clause: &str) -> Option<Goal> {
 }
 
 fn chinese(clause: &str) -> Option<Goal> {
+    if after(clause, &["失败一次"]).is_some() {
+        return Some(Goal::FailOnce);
+    }
+    if after(clause, &["第一次尝试时拒绝"]).is_some() {
+        return Some(Goal::RefuseFirst);
+    }
     if let Some(rest) = after(clause, &["慢慢数到", "慢慢地数到", "数到"]) {
         return count_to(rest, clause.contains("慢慢"));
     }

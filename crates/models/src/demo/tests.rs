@@ -274,6 +274,54 @@ fn it_says_what_it_understands_and_which_tool_it_lacks() {
     assert!(text.contains("`bash_run`"), "{text}");
 }
 
+const PLANNER: &str = "Divide the work below into tasks that can be done side by side.\n\nThe work:\n";
+
+#[rstest]
+#[case("count slowly to 4; fail once, then read a.md and then count its lines", json!({
+    "summary": "3 tasks, side by side.",
+    "tasks": [
+        {"id": "1", "title": "count slowly to 4", "prompt": "count slowly to 4"},
+        {"id": "2", "title": "fail once", "prompt": "refuse the first attempt"},
+        {"id": "3", "title": "read a.md, count its lines", "prompt": "read a.md\ncount its lines"},
+    ],
+}))]
+#[case("数到 3；失败一次", json!({
+    "summary": "2 个任务，同时进行。",
+    "tasks": [
+        {"id": "1", "title": "数到 3", "prompt": "数到 3"},
+        {"id": "2", "title": "失败一次", "prompt": "第一次尝试时拒绝"},
+    ],
+}))]
+#[case("what is love?\n\nAn earlier answer could not be used. No.", json!({
+    "summary": "1 task.",
+    "tasks": [{"id": "1", "title": "what is love?", "prompt": "what is love?"}],
+}))]
+fn it_divides_work_into_tasks(#[case] work: &str, #[case] plan: Value) {
+    let said = Session::new().turn(&format!("{PLANNER}{work}"), |_, _| unreachable!());
+    assert_eq!(serde_json::from_str::<Value>(&said).unwrap(), plan);
+}
+
+#[rstest]
+#[case("refuse the first attempt", "It worked this time.")]
+#[case("第一次尝试时拒绝", "这次成功了。")]
+fn it_refuses_a_task_until_the_prompt_names_a_later_attempt(#[case] task: &str, #[case] said: &str) {
+    let demo = Demo::new(Pace::Fast, Arc::new(InstantClock::default()));
+    let pieces = ask_all(&demo, request(task)).unwrap();
+    let stops = |piece: &Piece| matches!(piece, Piece::End { stop: ModelStop::Refusal, .. });
+    assert!(pieces.iter().any(stops), "{pieces:?}");
+    let again = format!("{task}\n\nThis is attempt 2 at this task.");
+    assert_eq!(Session::new().turn(&again, |_, _| unreachable!()), said);
+}
+
+#[test]
+fn it_combines_the_results_of_tasks_and_names_what_is_missing() {
+    let prompt = "Answer the question below from the results of the tasks it was divided into.\n\n\
+        The question:\ncount to 2; read b.md\n\n## Task 1: count to 2\n1 2\n\n## Task 2: read b.md\nFAILED: no\n";
+    let said = Session::new().turn(prompt, |_, _| unreachable!());
+    let expected = "1 of 2 tasks gave a result.\n\n**count to 2**\n\n1 2\n\n**read b.md**\n\nFAILED: no";
+    assert_eq!(said, expected);
+}
+
 #[test]
 fn it_counts_at_a_pace_people_can_cut() {
     let clock = Arc::new(InstantClock::default());

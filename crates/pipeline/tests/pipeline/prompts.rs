@@ -17,8 +17,11 @@ fn the_planner_is_told_what_a_plan_is_and_what_was_wrong() {
 fn a_solver_is_told_its_task_and_what_the_planner_added() {
     let draft = plan::coerce(json!([{"prompt": "count"}, {"prompt": "count", "unit": "lines"}]));
     let tasks = draft.unwrap().tasks;
-    assert_eq!(prompt::solver(&tasks[0]), "count");
-    assert_eq!(prompt::solver(&tasks[1]), "count\n\nMore about this task: {\"unit\":\"lines\"}");
+    assert_eq!(prompt::solver(&tasks[0], 1), "count");
+    assert_eq!(prompt::solver(&tasks[1], 1), "count\n\nMore about this task: {\"unit\":\"lines\"}");
+    let again = "count\n\nThis is attempt 2 at this task. An earlier one failed or was stopped; what it did may still \
+                 be there.";
+    assert_eq!(prompt::solver(&tasks[0], 2), again);
 }
 
 #[test]
