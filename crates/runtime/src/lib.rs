@@ -28,6 +28,7 @@ mod sanitize;
 mod session;
 mod session_memory;
 mod subagent;
+mod text_buffer;
 mod timers;
 mod work;
 pub mod world;

@@ -28,6 +28,7 @@ use crate::{
     check,
     gates::{AdmissionAnswer, HeldRequest, Permit},
     ledger::{self, SpendingReservation},
+    text_buffer::TextBuffer,
     work::{SessionTools, WorkContext},
 };
 
@@ -39,8 +40,6 @@ const REVIEW_MIN: Duration = Duration::from_secs(1);
 const REVIEW_DOUBLINGS: u32 = 6;
 /// Upper bound of reviews; more than fit into any patience, since each comes after twice the time.
 const REVIEWS_MAX: usize = 64;
-/// Buffered text is recorded at the latest at this size, in bytes.
-const DELTA_BYTES: usize = 16 * 1024;
 
 /// Identifies an attempt of a step.
 #[derive(Clone, Copy)]
@@ -65,9 +64,9 @@ impl AttemptId {
 
 /// One attempt of a step, with its inputs copied from the session at its start.
 pub(crate) struct ModelAttempt {
-    turn: TurnNumber,
-    step: u32,
-    attempt: u32,
+    pub(crate) turn: TurnNumber,
+    pub(crate) step: u32,
+    pub(crate) attempt: u32,
     settings: Arc<Settings>,
     model: String,
     history: Arc<Vec<Arc<Message>>>,
@@ -394,29 +393,12 @@ async fn stream(
     let mut has_started = false;
     let mut content: Vec<Block> = Vec::new();
     let mut response = None;
-    let mut buffer = TextBuffer::default();
+    let mut buffer = TextBuffer::new(work_context, asked);
     let mut length = Length::default();
     loop {
-        let piece = match buffer.is_empty() {
-            true => pieces.next().await,
-            false => {
-                let window = work_context.shared.limits.delta_window;
-                let left = window
-                    .saturating_sub(work_context.shared.world.clock.now().since(buffer.since));
-                if left.is_zero() {
-                    buffer.flush(work_context, asked).await;
-                    continue;
-                }
-                // `biased` takes a piece that is ready before the timer; the window was checked above.
-                tokio::select! {
-                    biased;
-                    piece = pieces.next() => piece,
-                    () = work_context.shared.world.clock.sleep(left) => {
-                        buffer.flush(work_context, asked).await;
-                        continue;
-                    }
-                }
-            }
+        let Some(piece) = buffer.next_before_due(pieces.next()).await else {
+            buffer.flush().await;
+            continue;
         };
         if let Some(Ok(piece)) = &piece {
             if !std::mem::replace(&mut has_started, true) {
@@ -425,29 +407,25 @@ async fn stream(
             }
             length.add(piece);
             if let Err(fault) = length.check(model, work_context.shared.limits.model_answer_bytes) {
-                buffer.flush(work_context, asked).await;
+                buffer.flush().await;
                 return Err(fault.with_trace(asked.trace));
             }
         }
         match piece {
             // The text of a shaped answer is shown once it is known to fit.
             Some(Ok(Piece::Text(_))) if asked.settings.answer_schema.is_some() => {}
-            Some(Ok(Piece::Text(text))) => {
-                buffer.add(work_context, asked, text, String::new()).await;
-            }
-            Some(Ok(Piece::Thought(thought))) => {
-                buffer.add(work_context, asked, String::new(), thought).await;
-            }
+            Some(Ok(Piece::Text(text))) => buffer.add_text(text).await,
+            Some(Ok(Piece::Thought(thought))) => buffer.add_thought(thought).await,
             Some(Ok(Piece::Block(block))) => content.push(block),
             Some(Ok(Piece::Response(info))) => response = Some(Box::new(info)),
             Some(Ok(Piece::End { stop, usage })) => {
-                buffer.flush(work_context, asked).await;
+                buffer.flush().await;
                 let usage = usage.or_estimate(asked.estimate, estimate_content_tokens(&content));
                 let answer = ModelAnswer { content, stop, usage, response };
                 return answer_input(work_context, asked, answer).await;
             }
             Some(Err(fault)) => {
-                buffer.flush(work_context, asked).await;
+                buffer.flush().await;
                 return Err(fault);
             }
             None => {
@@ -531,58 +509,5 @@ impl Length {
             .with(Fact::LimitName, "model_answer_bytes")
             .with(Fact::Limit, limit)
             .with(Fact::Unit, "bytes"))
-    }
-}
-
-/// Received deltas that are not recorded yet.
-#[derive(Default)]
-struct TextBuffer {
-    text: String,
-    thought: String,
-    since: budao_core::Timestamp,
-}
-
-impl TextBuffer {
-    fn is_empty(&self) -> bool {
-        self.text.is_empty() && self.thought.is_empty()
-    }
-
-    async fn add(
-        &mut self,
-        work_context: &WorkContext,
-        asked: &ModelAttempt,
-        text: String,
-        thought: String,
-    ) {
-        // A record stores thinking before text, so text that came first is flushed.
-        if !thought.is_empty() && !self.text.is_empty() {
-            self.flush(work_context, asked).await;
-        }
-        let joins = !work_context.shared.limits.delta_window.is_zero();
-        if joins && self.is_empty() {
-            self.since = work_context.shared.world.clock.now();
-        }
-        append_text(&mut self.text, text);
-        append_text(&mut self.thought, thought);
-        if !joins || self.text.len() + self.thought.len() >= DELTA_BYTES {
-            self.flush(work_context, asked).await;
-        }
-    }
-
-    async fn flush(&mut self, work_context: &WorkContext, asked: &ModelAttempt) {
-        if self.is_empty() {
-            return;
-        }
-        let ModelAttempt { turn, step, attempt, .. } = *asked;
-        let (text, thought) = (std::mem::take(&mut self.text), std::mem::take(&mut self.thought));
-        work_context.report(Input::Delta { turn, step, attempt, text, thought }).await;
-    }
-}
-
-/// Appends `more`; moves it without a copy if `buffer` is empty.
-fn append_text(buffer: &mut String, more: String) {
-    match buffer.is_empty() {
-        true => *buffer = more,
-        false => buffer.push_str(&more),
     }
 }
