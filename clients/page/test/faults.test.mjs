@@ -28,7 +28,7 @@ repeat = "forever"
 
 test("charts show exactly what happened", async () => {
   await onPage({ script: KNOWN, where: "/faults/ERR_RATE_001" }, async (page, { origin, api, seen }) => {
-    await runSession(origin, ["go"]);
+    const done = await runSession(origin, ["go"]);
     const failed = await runSession(origin, ["go"]);
     await page.goto(`${origin}/faults?window=1h`);
     await page.locator("#charts:not([hidden])").waitFor();
@@ -46,6 +46,23 @@ test("charts show exactly what happened", async () => {
     await page.setViewportSize({ width: 1600, height: 1000 });
     await until(async () => (await page.locator("#over-time svg").getAttribute("width")) !== null);
     await picture(page, "faults");
+    // Every number leads to the sessions behind it.
+    const behind = async (link) => {
+      await link.click();
+      await page.locator("#rows tr").first().waitFor();
+      const names = await page.locator("#rows .name code").allTextContents();
+      await page.goBack();
+      await page.locator("#kinds tbody tr").first().waitFor();
+      return names.sort();
+    };
+    assert.deepEqual(await behind(page.locator('[data-figure="figure-faults"] a')), [done, failed].sort());
+    assert.deepEqual(await behind(page.locator('[data-figure="figure-recovered"] a')), [done]);
+    assert.deepEqual(await behind(page.locator('[data-figure="figure-given-up"] a')), [failed]);
+    const rate = page.locator("#kinds tbody tr", { hasText: "ERR_RATE_001" });
+    assert.deepEqual(await rate.locator(".number").allTextContents().then((texts) => texts.slice(0, 3)), ["2", "2", "0"]);
+    assert.deepEqual(await behind(rate.locator(".number a").nth(0)), [done]);
+    assert.deepEqual(await behind(rate.locator(".number a").nth(1)), [done]);
+    assert.equal(await rate.locator(".number").nth(2).locator("a").count(), 0, "nothing leads nowhere");
     await page.locator("#kinds a", { hasText: /./ }).first().click();
     await page.locator(".explain h1").waitFor();
     await picture(page, "explain");

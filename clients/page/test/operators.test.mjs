@@ -40,6 +40,12 @@ test("now shows what fails, for how many, since when, which way it goes and whos
     await until(async () => (await page.locator("#rows tr").count()) === 4);
     assert.match(page.url(), /q=ERR_AUTH_001&since=/);
     await page.goBack();
+    await row.locator("a", { hasText: "Not recovered: 4" }).click();
+    await until(async () => (await page.locator("#rows tr").count()) === 4);
+    assert.match(page.url(), /hit=code%3AERR_AUTH_001&outcome=not_recovered&since=/);
+    await page.locator("#hit", { hasText: "hit by faults: code ERR_AUTH_001 · not recovered" }).waitFor();
+    await page.goBack();
+    for (const name of ["Users: 1", "Tenants: 1"]) assert.equal(await row.locator("a", { hasText: name }).getAttribute("href"), await row.locator("a", { hasText: "Sessions: 4" }).getAttribute("href"));
     await page.locator('[data-figure="failed-now"] a').click();
     await until(async () => (await page.locator("#rows tr").count()) === 4);
     assert.match(page.url(), /state=failed/);

@@ -155,6 +155,13 @@ test("results of tools are shown as what they are: values, differences, pictures
     await until(() => box.locator("img.picture").evaluate((image) => image.complete && image.naturalWidth === 1));
     await shown(page, JSON.stringify({ content: [{ type: "image", mimeType: "image/svg+xml", data: btoa("<svg xmlns='http://www.w3.org/2000/svg' onload='pwned=1'/>") }] }));
     assert.equal(await box.locator("img").count(), 0);
+    // Files of tool servers: only addresses of the web are links, and none of them tells the other side who asks.
+    const link = (uri, more = {}) => ({ type: "resource_link", uri, name: "report.pdf", ...more });
+    const content = [link("https://files.example/r?id=1", { size: 4096 }), link("file:///etc/passwd", { size: 10 }), link("javascript:pwned=1"), { type: "resource", resource: { uri: "memo://1", text: "héllo" } }];
+    await shown(page, JSON.stringify({ content }));
+    assert.deepEqual(await box.locator(".file").allTextContents(), ["report.pdf https://files.example/r?id=1 4.0 KB", "report.pdf file:///etc/passwd 10 B", "report.pdf javascript:pwned=1", "memo://1 6 B"]);
+    assert.deepEqual(await box.locator("a").evaluateAll((links) => links.map(({ href, rel, target }) => [href, rel, target])), [["https://files.example/r?id=1", "noopener noreferrer nofollow", "_blank"]]);
+    await picture(page, "files");
     assert.deepEqual(seen.errors, []);
   });
 });
@@ -181,6 +188,7 @@ const RESULTS = {
   "text result": (payload) => payload,
   "json result": (payload) => JSON.stringify({ [payload]: payload, list: [payload], path: payload, bytes: 3 }),
   "diff result": (payload) => `--- a/${payload}\n+++ b/${payload}\n@@ -1 +1 @@\n-${payload}\n+${payload}\n`,
+  "link result": (payload) => JSON.stringify({ content: [{ type: "resource_link", uri: payload, name: payload, size: 3 }, { type: "resource", resource: { uri: payload, text: payload } }] }),
   "picture result": (payload) => JSON.stringify({ mimeType: "image/png", data: payload, source: { media_type: payload, data: payload } }),
 };
 
@@ -198,7 +206,7 @@ test("no payload runs, loads or becomes an element, whatever Markdown or result 
     assert.ok(cases.length >= 16 * 200);
     const bad = await page.evaluate(async (cases) => {
       const [{ Markdown }, { resultView }] = await Promise.all([import("/assets/markdown.js"), import("/assets/results.js")]);
-      const allowed = new Set(["P", "A", "SPAN", "CODE", "PRE", "FIGURE", "FIGCAPTION", "BUTTON", "TABLE", "THEAD", "TBODY", "TR", "TH", "TD", "DIV", "H3", "H4", "H5", "H6", "BLOCKQUOTE", "UL", "OL", "LI", "STRONG", "EM", "DEL", "HR", "BR", "INPUT", "DETAILS", "SUMMARY", "IMG"]);
+      const allowed = new Set(["P", "A", "SPAN", "CODE", "PRE", "FIGURE", "FIGCAPTION", "BUTTON", "TABLE", "THEAD", "TBODY", "TR", "TH", "TD", "DIV", "H3", "H4", "H5", "H6", "BLOCKQUOTE", "UL", "OL", "LI", "STRONG", "EM", "DEL", "HR", "BR", "INPUT", "DETAILS", "SUMMARY", "IMG", "B"]);
       const odd = [];
       const main = document.querySelector("main");
       for (const [way, text, kind] of cases) {

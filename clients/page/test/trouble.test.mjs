@@ -1,6 +1,10 @@
 // What goes wrong around the page: it says what is the matter and goes on with what works.
 
 import assert from "node:assert/strict";
+import { createHmac } from "node:crypto";
+import fs from "node:fs";
+import os from "node:os";
+import path from "node:path";
 import { test } from "node:test";
 import { startServer, TOKEN } from "../../harness/server.mjs";
 import { onPage, picture, runSession, say, until } from "../stage.mjs";
@@ -134,20 +138,84 @@ test("storage that is full or forbidden costs drafts and nothing else", async ()
   });
 });
 
-test("a clock that is wrong by a day is said, and times follow the server", async () => {
-  await onPage({ script: FOREVER, where: "/faults/ERR_RATE_001" }, async (page, { origin }) => {
-    await runSession(origin, ["hello"], { session_name: "Just now" });
+test("a browser that refuses to hand out its storage at all costs drafts and the token, and nothing else", async () => {
+  await onPage({ script: FOREVER, where: "/faults/ERR_RATE_001" }, async (page, { origin, seen }) => {
     await page.addInitScript(() => {
-      const real = Date.now;
-      Date.now = () => real() + 86_400_000;
+      for (const name of ["localStorage", "sessionStorage"]) {
+        const get = () => {
+          throw new DOMException("denied", "SecurityError");
+        };
+        Object.defineProperty(globalThis, name, { get, configurable: true });
+      }
     });
+    await page.goto(`${origin}/#token=${TOKEN}`);
+    await page.locator("html[data-ready]").waitFor();
+    await page.fill("#words", "hello");
+    await page.locator("#storage-note:not([hidden])").waitFor();
+    await picture(page, "no-storage");
+    await page.press("#words", "Enter");
+    await page.getByText("Fine.").waitFor();
+    // The token is gone with the document; another page asks for it, and works.
     await page.goto(`${origin}/sessions`);
-    await page.locator("#clock-note:not([hidden])").waitFor();
-    assert.match(await page.locator("#clock-note").textContent(), /1440 minutes ahead/);
-    assert.match(await page.locator("#rows .when").textContent(), /just now|s ago/);
-    await picture(page, "clock");
+    await page.locator("#sign-in[open]").waitFor();
+    await page.fill("#token", TOKEN);
+    await page.press("#token", "Enter");
+    await page.locator("#rows tr").first().waitFor();
+    assert.deepEqual(seen.errors.filter((error) => !/401/.test(error)), []);
   });
 });
+
+/** A token of our own making, which expires after some seconds. */
+function tokenFor(secret, seconds) {
+  const encode = (value) => Buffer.from(JSON.stringify(value)).toString("base64url");
+  const body = `${encode({ alg: "HS256", typ: "JWT" })}.${encode({ sub: "ann", aud: "budao", operator: true, exp: Math.floor(Date.now() / 1000) + seconds })}`;
+  return `${body}.${createHmac("sha256", secret).update(body).digest("base64url")}`;
+}
+
+test("a token that expires while the line is open is asked for again when it is needed, and nothing is lost", async () => {
+  const home = fs.mkdtempSync(path.join(os.tmpdir(), "budao-jwt-"));
+  const secret = "a secret of more than thirty-two letters";
+  fs.writeFileSync(path.join(home, "secret"), secret);
+  await onPage({ script: FOREVER, home, args: ["--jwt-secret", "secret"], where: "/faults/ERR_RATE_001" }, async (page, { origin }) => {
+    await page.goto(`${origin}/#token=${tokenFor(secret, 5)}`);
+    await say(page, "hello");
+    await page.getByText("Fine.").waitFor();
+    await page.locator(".entry.end").waitFor();
+    await page.fill("#words", "not sent yet");
+    // What needs the token next is the connection that is opened again.
+    await until(async () => (await fetch(`${origin}/v1/sessions`, { headers: { authorization: `Bearer ${await page.evaluate(() => sessionStorage.getItem("budao.token"))}` } })).status === 401);
+    assert.equal(await page.locator("#line").getAttribute("data-state"), "open");
+    assert.ok(await page.getByText("Fine.").isVisible());
+    await page.click("#cut");
+    await page.click("#cut");
+    await page.locator("#sign-in[open]").waitFor();
+    await page.locator("#sign-in-expired:not([hidden])").waitFor();
+    await picture(page, "jwt-expired");
+    await page.fill("#token", tokenFor(secret, 600));
+    await page.press("#token", "Enter");
+    await page.locator('#line[data-state="open"]').waitFor();
+    assert.equal(await page.inputValue("#words"), "not sent yet");
+    await page.press("#words", "Enter");
+    await until(async () => (await page.locator(".entry.end").count()) === 2);
+  });
+});
+
+for (const [days, words] of [[1, /1440 minutes ahead/], [-1, /1440 minutes behind/]]) {
+  test(`a clock that is ${days > 0 ? "a day ahead" : "a day behind"} is said to be, and times follow the server`, async () => {
+    await onPage({ script: FOREVER, where: "/faults/ERR_RATE_001" }, async (page, { origin }) => {
+      await runSession(origin, ["hello"], { session_name: "Just now" });
+      await page.addInitScript((ms) => {
+        const real = Date.now;
+        Date.now = () => real() + ms;
+      }, days * 86_400_000);
+      await page.goto(`${origin}/sessions`);
+      await page.locator("#clock-note:not([hidden])").waitFor();
+      assert.match(await page.locator("#clock-note").textContent(), words);
+      assert.match(await page.locator("#rows .when").textContent(), /just now|s ago/);
+      await picture(page, days > 0 ? "clock" : "clock-behind");
+    });
+  });
+}
 
 test("an unknown address is a page for people and a problem for programs", async () => {
   await onPage({ script: FOREVER, where: "/faults/ERR_RATE_001" }, async (page, { origin }) => {

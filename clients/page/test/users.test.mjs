@@ -164,6 +164,104 @@ test("pictures are pasted, shown before they are sent, and go with the message",
   });
 });
 
+const PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
+test("pictures are dropped or chosen, and go again with a message that is asked again or edited", async () => {
+  await onPage({ script: FOREVER }, async (page, { origin, seen }) => {
+    const sessionOf = () => new URL(page.url()).searchParams.get("session");
+    /** The pictures in the messages of a session, as its records have them. */
+    const sent = async (id) => {
+      const response = await fetch(`${origin}/v1/sessions/${id}/export`, { headers: { authorization: "Bearer a-token-for-tests" } });
+      return [...(await response.text()).matchAll(/"media_type":"image\/png","data":"([^"]*)"/g)].map(([, data]) => data);
+    };
+    const drop = (name, data) =>
+      page.evaluate(
+        ([name, data]) => {
+          const transfer = new DataTransfer();
+          transfer.items.add(new File([Uint8Array.from(atob(data), (char) => char.charCodeAt(0))], name, { type: "image/png" }));
+          const fire = (kind) => document.querySelector("#composer").dispatchEvent(new DragEvent(kind, { dataTransfer: transfer, bubbles: true, cancelable: true }));
+          fire("dragover");
+          const isMarked = document.querySelector("#composer").classList.contains("dropping");
+          fire("drop");
+          return isMarked;
+        },
+        [name, data],
+      );
+    await page.locator("html[data-ready]").waitFor();
+    assert.equal(await drop("dropped.png", PIXEL), true, "the field shows where to drop");
+    await page.locator(".attachments li", { hasText: "dropped.png" }).waitFor();
+    await page.setInputFiles("#attach", { name: "chosen.png", mimeType: "image/png", buffer: Buffer.from(PIXEL, "base64") });
+    await page.locator(".attachments li", { hasText: "chosen.png" }).waitFor();
+    await picture(page, "attachments");
+    // A plan takes text only: it says so, and nothing is lost.
+    await page.check("#plan");
+    await say(page, "what are these?");
+    await page.locator(".complaint", { hasText: "A plan uses the text only" }).waitFor();
+    assert.equal(await page.inputValue("#words"), "what are these?");
+    assert.equal(await page.locator(".attachments li").count(), 2);
+    await page.uncheck("#plan");
+    await page.press("#words", "Enter");
+    await page.locator(".entry.user", { hasText: "Pictures: 2" }).waitFor();
+    await page.locator(".entry.end").waitFor();
+    const first = sessionOf();
+    assert.deepEqual(await sent(first), [PIXEL, PIXEL]);
+    await page.locator(".entry.user .actions button", { hasText: "Ask again" }).click();
+    await until(async () => sessionOf() !== first);
+    await page.locator(".entry.end").waitFor();
+    const second = sessionOf();
+    assert.deepEqual(await sent(second), [PIXEL, PIXEL]);
+    await page.locator(".entry.user .actions button", { hasText: "Edit" }).click();
+    await until(async () => (await page.locator(".attachments li").count()) === 2);
+    await picture(page, "edit-pictures");
+    await page.locator(".attachments button").first().click();
+    await page.fill("#words", "what is this?");
+    await page.press("#words", "Enter");
+    await until(async () => sessionOf() !== second);
+    await page.locator(".entry.user", { hasText: "Pictures: 1" }).waitFor();
+    assert.deepEqual(await sent(sessionOf()), [PIXEL]);
+    assert.deepEqual(seen.errors, []);
+  });
+});
+
+test("another model is chosen for the open session, and is asked from the next message on", async () => {
+  const [one, two] = [await startModel({ text: "I am one." }), await startModel({ text: "I am two." })];
+  try {
+    await onPage({ model: one.name, args: ["--allow-model", two.name] }, async (page, { api, seen }) => {
+      assert.deepEqual(await page.locator("#model option").allTextContents(), [one.name, two.name]);
+      await say(page, "who are you?");
+      await page.getByText("I am one.").waitFor();
+      await page.locator(".entry.end").waitFor();
+      await page.selectOption("#model", two.name);
+      await page.locator("#model-note", { hasText: "From the next message on" }).waitFor();
+      await picture(page, "model-choice");
+      await say(page, "and now?");
+      await page.getByText("I am two.").waitFor();
+      await page.locator("#model-note").waitFor({ state: "hidden" });
+      // It is a setting of the session, not of the tab.
+      const id = new URL(page.url()).searchParams.get("session");
+      assert.equal((await api(`/v1/sessions/${id}`)).model, two.name);
+      await page.reload();
+      await until(async () => (await page.inputValue("#model")) === two.name);
+      await page.locator('#line[data-state="open"]').waitFor();
+      await say(page, "still?");
+      await until(async () => (await page.getByText("I am two.").count()) === 2);
+      // The choice of the first message opens the session with it.
+      await page.goto(new URL("/", page.url()).href);
+      await page.locator("html[data-ready]").waitFor();
+      await page.selectOption("#model", two.name);
+      await say(page, "who are you?");
+      await page.getByText("I am two.").waitFor();
+      await page.setViewportSize({ width: 360, height: 740 });
+      assert.equal(await overflow(page), 0);
+      await picture(page, "narrow-model-choice");
+      assert.deepEqual(seen.errors, []);
+    });
+  } finally {
+    one.stop();
+    two.stop();
+  }
+});
+
 test("with a real model the first screen offers it and does not speak of the demo", async () => {
   const model = await startModel();
   try {

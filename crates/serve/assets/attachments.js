@@ -7,7 +7,7 @@ const TYPES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const BYTES_MAX = 700 * 1024;
 const COUNT_MAX = 4;
 
-/** Watches the composer. `take()` gives the pictures for a message and forgets them; `put()` gives them back. */
+/** Watches the composer. `take()` gives the pictures for a message and forgets them; `put()` gives them back; `count()` says how many there are. */
 export function attachments(form, field, complain) {
   let list = [];
   const shelf = h("ul", { class: "attachments", "aria-label": t("attachments") });
@@ -60,6 +60,7 @@ export function attachments(form, field, complain) {
       return images;
     },
     put: (images) => put([...images, ...list]),
+    count: () => list.length,
   };
 }
 

@@ -122,9 +122,17 @@ function values({ bars, names }) {
 }
 
 /** The sessions that the faults of one bar hit in the window. */
-function hitBy(column, name) {
-  return `/sessions?${new URLSearchParams({ hit: `${column}:${name}`, since: stats.since })}`;
+function hitBy(column, name, outcome) {
+  return sessionsHit(`${column}:${name}`, outcome);
 }
+
+/** The sessions that faults hit in the window; `any` means all faults. */
+function sessionsHit(hit, outcome) {
+  return `/sessions?${new URLSearchParams({ hit, ...(outcome === undefined ? {} : { outcome }), since: stats.since })}`;
+}
+
+/** A number that leads to the sessions behind it, unless there are none. */
+const counted = (n, href) => (n > 0 ? h("a", { href }, number(n)) : number(n));
 
 async function load() {
   const window = document.querySelector("input[name=window]:checked").value;
@@ -152,9 +160,9 @@ function draw() {
   const tried = succeeded + failed;
   refill(
     at("figures"),
-    figure("figure-faults", number(faults)),
-    figure("figure-recovered", number(recovered)),
-    figure("figure-given-up", number(notRecovered)),
+    figure("figure-faults", counted(faults, sessionsHit("any"))),
+    figure("figure-recovered", counted(recovered, sessionsHit("any", "recovered"))),
+    figure("figure-given-up", counted(notRecovered, sessionsHit("any", "not_recovered"))),
     figure("figure-retries", tried === 0 ? "–" : `${Math.round((succeeded / tried) * 100)} %`),
     figure("figure-median", span(stats.recovery_ms.p50 ?? NaN)),
     figure("figure-unanswered", t("n-of", { n: number(stats.steps_unanswered ?? 0), of: number(stats.steps) })),
@@ -198,7 +206,7 @@ function kinds() {
           {},
           h("td", {}, h("a", { href: explain(kind.code) }, title(kind.kind)), " ", h("a", { class: "code", href: explain(kind.code) }, kind.code)),
           h("td", { class: "faint" }, categories[kind.category] ?? kind.category),
-          [kind.count, kind.recovered, kind.not_recovered].map((n) => h("td", { class: "number" }, number(n))),
+          [[kind.count], [kind.recovered, "recovered"], [kind.not_recovered, "not_recovered"]].map(([n, outcome]) => h("td", { class: "number" }, counted(n, hitBy("code", kind.code, outcome)))),
           h("td", { class: "number" }, span(kind.recovery_p50_ms ?? NaN)),
           h("td", {}, h("a", { href: hitBy("code", kind.code) }, t("sessions-n", { n: number(kind.sessions) }))),
         ),

@@ -10,7 +10,7 @@ export class Conversation {
   planChanged = false;
   /** What is being done right now, if something is: `thinking`, `stopping`. */
   busy = undefined;
-  facts = { events: 0, faults: 0, recovered: 0, doubts: 0, tokens: 0, cost: undefined, currency: undefined, head: 0, state: "idle", model: undefined, title: undefined, remembered: [], forkedFrom: undefined };
+  facts = { events: 0, faults: 0, recovered: 0, doubts: 0, tokens: 0, cost: undefined, currency: undefined, head: 0, state: "idle", model: undefined, title: undefined, remembered: [], forkedFrom: undefined, chosen: undefined };
 
   #calls = new Map();
   /** What the model wanted to call with, by call: calls that never run tell it nowhere else. */
@@ -59,7 +59,7 @@ export class Conversation {
   #other(frame, meta) {
     switch (frame.event) {
       case "agent.session_created":
-        Object.assign(this.facts, { model: meta.model, title: meta.session_name, language: meta.language, forkedFrom: meta.forked_from });
+        Object.assign(this.facts, { model: meta.model, title: meta.session_name, language: meta.language, forkedFrom: meta.forked_from, chosen: meta.model });
         this.facts.remembered = meta.remembered_tools ?? [];
         break;
       case "user.message":
@@ -288,6 +288,10 @@ export class Conversation {
         break;
       case "settings_changed":
         this.facts.remembered = meta.remembered_tools ?? [];
+        this.facts.chosen = meta.model ?? this.facts.chosen;
+        break;
+      case "child_opened":
+        this.#child(meta);
         break;
       case "doubt_settled":
         this.#settled(frame, meta);
@@ -396,9 +400,9 @@ export class Conversation {
     this.#isPlan = true;
     const [family, what] = frame.event.split(".");
     if (what === "start" && family === "plan") {
-      this.plan = { question: frame.content.question, summary: "", stage: "planning", tasks: new Map(), result: undefined };
+      this.plan = { question: frame.content.question, summary: "", stage: "planning", tasks: new Map(), result: undefined, workers: {} };
     }
-    this.plan ??= { question: "", summary: "", stage: "solving", tasks: new Map(), result: undefined };
+    this.plan ??= { question: "", summary: "", stage: "solving", tasks: new Map(), result: undefined, workers: {} };
     const plan = this.plan;
     if (family === "plan" && what === "completed") {
       plan.stage = "solving";
@@ -420,12 +424,22 @@ export class Conversation {
     this.busy = plan.stage === "ended" ? undefined : this.busy;
   }
 
+  /** A stage of the plan has a session of its own: it says who works on it. */
+  #child({ stage, task_id: task, child_session_id: child }) {
+    if (stage === undefined || this.plan === undefined) return;
+    const owner = task === undefined ? this.plan.workers : this.plan.tasks.get(String(task));
+    if (owner === undefined) return;
+    if (task === undefined) owner[stage] = child;
+    else owner.child = child;
+    this.planChanged = true;
+  }
+
   #task(plan, frame, meta, what) {
     const id = String(meta.task_id ?? frame.content?.task?.id);
     const task = plan.tasks.get(id) ?? { title: frame.content?.task?.title ?? id, status: "open", attempt: 0 };
     plan.tasks.set(id, task);
     task.attempt = meta.attempt ?? task.attempt;
-    if (what === "start" || what === "restarted") task.status = "running";
+    if (what === "start" || what === "restarted") Object.assign(task, { status: "running", fault: undefined, child: undefined });
     else task.status = what;
     task.output = frame.content?.result?.summary;
     if (what === "failed") task.fault = faultOf(frame, meta);

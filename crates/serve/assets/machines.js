@@ -1,7 +1,7 @@
 // Rooms, and who is in them now, as the hub of this server knows them.
 
 import { api } from "./api.js";
-import { at, h, number, refill, t } from "./kit.js";
+import { at, clock, h, number, refill, span, t } from "./kit.js";
 import "./shell.js";
 
 /** Between two looks, in milliseconds. */
@@ -14,8 +14,9 @@ let drawn = "";
 
 async function load() {
   let hub;
+  let servers;
   try {
-    ({ smcp: hub } = await api("/api/stats?window=5m"));
+    ({ smcp: hub, mcp: servers } = await api("/api/stats?window=5m"));
   } catch (problem) {
     at("trouble").hidden = false;
     refill(at("trouble"), h("h2", {}, t("problem")), h("p", {}, problem.message));
@@ -24,7 +25,33 @@ async function load() {
   at("trouble").hidden = true;
   at("no-hub").hidden = hub !== undefined;
   if (hub !== undefined) draw(hub);
+  drawServers(servers ?? []);
   drawWorkers(await api("/v1/tools").catch(() => ({ tools: [], workers: [] })));
+}
+
+let drawnServers = "";
+
+/** Draws the MCP servers whose tools the sessions use, unless that is what is drawn already. */
+function drawServers(servers) {
+  const now = JSON.stringify(servers);
+  if (now === drawnServers) return;
+  drawnServers = now;
+  at("mcp").hidden = servers.length === 0;
+  refill(at("mcp-servers"), servers.map(serverCard));
+}
+
+function serverCard({ name, transport, state, since, tools, retry_in_ms: retry, last_error: error }) {
+  const isDown = state === "down";
+  const health = state === "connected" ? "well" : isDown ? "ill" : "unknown";
+  const words = isDown && retry === null ? "mcp-failed" : `mcp-${state}`;
+  return h(
+    "li",
+    { class: "room", "data-server": name, "data-state": state },
+    h("div", { class: "line", "data-health": health }, h("i", { class: "dot", "aria-hidden": "true" }), h("b", {}, name), h("span", { class: "version" }, transport), h("span", { class: "tally" }, tools === null ? undefined : t("tools-of", { n: number(tools) }))),
+    h("p", {}, t(words), " · ", t("since-time", { time: clock(since) })),
+    isDown && retry !== null ? h("p", { class: "faint" }, t("mcp-retry", { time: span(retry) })) : undefined,
+    error === null ? undefined : h("p", { class: "faint" }, `${t("gate-error")}: `, h("a", { class: "code", href: `/faults/${encodeURIComponent(error)}` }, error)),
+  );
 }
 
 let drawnWorkers = "";

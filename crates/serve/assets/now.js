@@ -100,6 +100,7 @@ function figure(name, value, href) {
 function failing(kind, stats) {
   const trend = trendOf(stats.buckets, kind.kind);
   const href = sessionsOf({ q: kind.code, since: stats.since });
+  const hitWith = (outcome) => sessionsOf({ hit: `code:${kind.code}`, outcome, since: stats.since });
   const who = people.get(kind.kind);
   const atLeast = (n) => (who.isMore ? t("at-least", { n: number(n) }) : number(n));
   return h(
@@ -111,9 +112,10 @@ function failing(kind, stats) {
       "p",
       { class: "failing-facts" },
       h("a", { href, "data-sessions": kind.sessions }, t("sessions-n", { n: number(kind.sessions) })),
-      who === undefined ? undefined : [h("span", {}, t("users-n", { n: atLeast(who.users) })), h("span", {}, t("tenants-n", { n: atLeast(who.tenants) }))],
+      who === undefined ? undefined : [h("a", { href }, t("users-n", { n: atLeast(who.users) })), h("a", { href }, t("tenants-n", { n: atLeast(who.tenants) }))],
       h("span", {}, t("since-time", { time: clock(kind.first_at) })),
-      kind.not_recovered > 0 ? h("a", { href: sessionsOf({ q: kind.code, state: "failed", since: stats.since }) }, t("not-recovered-n", { n: number(kind.not_recovered) })) : h("span", {}, t("recovered-n", { n: number(kind.recovered) })),
+      kind.not_recovered > 0 ? h("a", { href: hitWith("not_recovered") }, t("not-recovered-n", { n: number(kind.not_recovered) })) : undefined,
+      kind.recovered > 0 ? h("a", { href: hitWith("recovered") }, t("recovered-n", { n: number(kind.recovered) })) : undefined,
     ),
     h("p", { class: "failing-move" }, h("b", { "data-trend": trend.name, title: t("trend-about", { n: number(trend.late), of: number(trend.early) }) }, t(trend.name)), h("span", {}, t("move", { name: remedies[kind.kind] ?? "–" }))),
   );
@@ -140,7 +142,8 @@ function gate(gate) {
     { "data-state": gate.state },
     h("p", { class: "gate-name" }, h("i", { class: "dot", "aria-hidden": "true" }), h("b", {}, gate.model), h("span", { class: "state" }, t(isHeld ? "gate-held" : "gate-open")), h("span", { class: "faint" }, gate.endpoint)),
     isHeld ? h("p", {}, t({ rate_limit: "wait-rate", outage: "wait-outage" }[gate.reason] ?? "wait-capacity"), gate.since === undefined ? "" : ` ${t("wait-since")} ${clock(gate.since)} (${span(Math.max(0, now() - Date.parse(gate.since)))})`, left > 0 ? ` · ${t("gate-until", { time: clock(gate.until) })} (${t("wait-left", { time: span(left) })})` : "") : undefined,
-    h("p", { class: "faint" }, t("gate-line", { n: number(gate.waiting), of: number(gate.in_flight), to: number(gate.limit) })),
+    // A session whose request waits or is under way is running.
+    h("p", { class: "faint" }, h("a", { href: sessionsOf({ state: "running" }) }, t("gate-line", { n: number(gate.waiting), of: number(gate.in_flight), to: number(gate.limit) }))),
     gate.last_error === undefined ? undefined : h("p", { class: "faint" }, `${t("gate-error")}: `, h("a", { class: "code", href: sessionsOf({ q: gate.last_error }) }, gate.last_error), gate.last_error_at === undefined ? "" : ` · ${clock(gate.last_error_at)}`),
   );
 }

@@ -2,6 +2,18 @@
 
 import { request } from "./api.js";
 
+/** The pictures in a record, as a message takes them. */
+export function picturesIn(value, found = []) {
+  if (typeof value !== "object" || value === null) return found;
+  if (typeof value.media_type === "string" && typeof value.data === "string") {
+    const { media_type, data } = value;
+    found.push({ media_type, data, name: media_type, size: Math.floor(data.length * 0.75) });
+    return found;
+  }
+  for (const child of Object.values(value)) picturesIn(child, found);
+  return found;
+}
+
 /** Gives the record at a position; undefined if there is none. */
 export function recordsOf(session) {
   const records = new Map();

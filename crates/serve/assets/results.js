@@ -1,4 +1,4 @@
-// What a tool gave, as what it is: a diff, a picture, a value to unfold, a file with its size, or text.
+// What a tool gave, as what it is: a diff, a picture, a value to unfold, a file with its size and link, or text.
 
 import { copyButton } from "./copy.js";
 import { diffLines, isDiff } from "./highlight.js";
@@ -8,6 +8,7 @@ import { bytes, h, t } from "./kit.js";
 /** Longer text is shown up to here; the button copies all of it. */
 const SHOWN_MAX = 20_000;
 const PICTURES_MAX = 8;
+const FILES_MAX = 20;
 const PICTURE_CHARS_MAX = 8 * 1024 * 1024;
 /** Formats that show pixels and nothing else. */
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
@@ -19,7 +20,7 @@ export function resultView(text, total) {
   if (value === undefined) return h("div", { class: "result" }, isDiff(text) ? diffView(text) : textView(text), cut);
   const pictures = picturesIn(value).map(pictureView).filter(Boolean);
   const diff = diffIn(value);
-  return h("div", { class: "result" }, fileView(value), pictures, diff === undefined ? undefined : diffView(diff), jsonView(withoutPictures(value)), cut);
+  return h("div", { class: "result" }, fileView(value), filesIn(value).map(linkView), pictures, diff === undefined ? undefined : diffView(diff), jsonView(withoutPictures(value)), cut);
 }
 
 /** The value of a text in JSON; undefined for other texts and for plain numbers and words. */
@@ -56,6 +57,35 @@ function fileView(value) {
   const size = value.bytes ?? value.size ?? value.size_bytes;
   if (typeof path !== "string" || !Number.isFinite(size)) return undefined;
   return h("p", { class: "file" }, h("code", {}, path), " ", h("span", { class: "faint" }, bytes(size)));
+}
+
+/** Files that a value names by their address, as MCP's `resource_link` and `resource` do. */
+function filesIn(value, depth = 0, found = []) {
+  if (typeof value !== "object" || value === null || depth > 4 || found.length >= FILES_MAX) return found;
+  if (typeof value.uri === "string" && value.uri !== "") {
+    const content = typeof value.blob === "string" ? value.blob.length * 0.75 : typeof value.text === "string" ? new Blob([value.text]).size : undefined;
+    found.push({ uri: value.uri, name: value.title ?? value.name, size: value.size ?? content });
+  } else {
+    for (const child of Object.values(value)) filesIn(child, depth + 1, found);
+  }
+  return found;
+}
+
+/** A link for the web only; any other address is text. What the tool calls the file stands before its address, never for it. */
+function linkView({ uri, name, size }) {
+  const web = webAddress(uri);
+  const address = web === undefined ? h("code", {}, uri) : h("a", { href: web, target: "_blank", rel: "noopener noreferrer nofollow" }, uri);
+  const isNamed = typeof name === "string" && name !== uri;
+  return h("p", { class: "file", dir: "auto" }, isNamed ? [h("b", {}, name), " "] : undefined, address, Number.isFinite(size) ? [" ", h("span", { class: "faint" }, bytes(Math.floor(size)))] : undefined);
+}
+
+function webAddress(text) {
+  try {
+    const url = new URL(text);
+    return ["http:", "https:"].includes(url.protocol) ? url.href : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /** Pictures inside a value, as MCP and model services write them. */

@@ -276,7 +276,22 @@ async function open() {
   draw();
   const wanted = Number(new URLSearchParams(location.search).get("at"));
   if (wanted > 0) pick(frames.findIndex(({ seq }) => seq >= wanted));
-  const session = await new Client(socketAddress, { token, language, WebSocket: Socket }).attach(id, cursor);
+  await follow(token, cursor);
+}
+
+/** Takes what happens from here on. A token that is no longer accepted is asked for again. */
+async function follow(token, cursor) {
+  try {
+    await takeLive(await new Client(socketAddress, { token, language, WebSocket: Socket }).attach(id, cursor));
+  } catch (error) {
+    const another = error.kind === "not_authenticated" ? await signedIn() : token;
+    if (another === token) throw error;
+    const { epoch, seq } = frames.at(-1) ?? {};
+    await follow(another, seq === undefined ? undefined : { epoch, seq });
+  }
+}
+
+async function takeLive(session) {
   for await (const event of session.events()) {
     if (event.event === "system.connected") server = { version: event.metadata?.server_version, protocol: event.metadata?.protocol_version };
     if (event.fault !== undefined || event.event === "system.heartbeat") isGone(id, frames.at(-1)?.seq).then((is) => is && missing());

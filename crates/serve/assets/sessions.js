@@ -17,6 +17,8 @@ let asked = 0;
 const range = { since: undefined, until: undefined };
 /** Faults that hit the sessions meant, from the address: `model:gpt-5`. */
 let hit;
+/** What became of these faults: `recovered`, `not_recovered`; undefined for all. */
+let outcome;
 
 /** What is searched for, as the server takes it. */
 function query() {
@@ -26,7 +28,7 @@ function query() {
   if (hit === undefined) return wanted;
   // The range is then one of the faults' times.
   if (range.until !== undefined) wanted.until = range.until;
-  return { ...wanted, hit };
+  return { ...wanted, hit, ...(outcome === undefined ? {} : { outcome }) };
 }
 
 /** The server knows when a session was active last; one that began after the range was not active in it. */
@@ -51,6 +53,7 @@ async function search() {
   if (text !== "") address.set("q", text);
   if (state !== "") address.set("state", state);
   if (hit !== undefined) address.set("hit", hit);
+  if (outcome !== undefined) address.set("outcome", outcome);
   for (const name of ["since", "until"]) if (range[name] !== undefined) address.set(name, range[name]);
   drawRange();
   drawHit();
@@ -107,11 +110,11 @@ function drawHit() {
   at("hit").hidden = hit === undefined;
   if (hit === undefined) return;
   const clear = h("button", { type: "button", class: "plain small", on: { click: clearHit } }, t("hit-clear"));
-  refill(at("hit"), h("span", { dir: "auto" }, t("hit", { name: hit.replace(":", " ") })), clear);
+  refill(at("hit"), h("span", { dir: "auto" }, t("hit", { name: [hit === "any" ? t("hit-any") : hit.replace(":", " "), outcome === undefined ? undefined : t(`outcome-${outcome}`)].filter(Boolean).join(" · ") })), clear);
 }
 
 function clearHit() {
-  hit = undefined;
+  hit = outcome = undefined;
   search();
 }
 
@@ -135,6 +138,7 @@ const address = new URLSearchParams(location.search);
 at("q").value = address.get("q") ?? "";
 at("state").value = address.get("state") ?? "";
 hit = address.get("hit") ?? undefined;
+if (hit !== undefined) outcome = address.get("outcome") ?? undefined;
 for (const name of ["since", "until"]) {
   const time = Date.parse(address.get(name) ?? "");
   if (!Number.isNaN(time)) range[name] = new Date(time).toISOString();

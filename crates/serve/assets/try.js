@@ -10,6 +10,7 @@ import { Conversation } from "./fold.js";
 import { listen, showKeys, walk } from "./keys.js";
 import { at, beforePaint, clock, h, language, money, number, refill, say, t } from "./kit.js";
 import { past } from "./past.js";
+import { picturesIn, recordsOf } from "./record.js";
 import { tip } from "./shell.js";
 import { drawer, refresh } from "./sidebar.js";
 import { keep, kept } from "./store.js";
@@ -54,11 +55,45 @@ const draw = beforePaint(() => {
   at("cancel").hidden = !["running", "waiting_for_decision"].includes(facts.state);
   for (const id of ["timeline-link", "new-link"]) at(id).hidden = sessionId === undefined;
   if (sessionId !== undefined) at("timeline-link").href = `/sessions/${encodeURIComponent(sessionId)}`;
-  if (conversation.planChanged) {
-    conversation.planChanged = false;
-    drawBoard(at("board"), conversation.plan, (event, task) => ask(event, { content: { task_id: task } }));
-  }
+  drawModelChoice();
+  if (conversation.planChanged) redrawBoard();
 });
+
+function redrawBoard() {
+  conversation.planChanged = false;
+  drawBoard(at("board"), conversation.plan, (event, task) => ask(event, { content: { task_id: task } }), redrawBoard);
+}
+
+// ── the model ──
+
+const models = at("model");
+/** The model that the next message asks for; undefined for that of the session. */
+let wantedModel;
+
+/** The choice shows the session's model until another one is chosen. */
+function drawModelChoice() {
+  if (models === null) return;
+  const { chosen } = conversation.facts;
+  if (wantedModel === chosen) wantedModel = undefined;
+  const shown = wantedModel ?? chosen;
+  if ([...models.options].some(({ value }) => value === shown)) models.value = shown;
+  at("model-note").hidden = sessionId === undefined || wantedModel === undefined;
+  say(at("model-note"), t("model-next", { name: wantedModel ?? "" }));
+}
+
+models?.addEventListener("change", () => {
+  wantedModel = models.value;
+  drawModelChoice();
+});
+
+/** A message as the server takes it: text, a plan, pictures, another model. */
+function contentOf(text, isPlan, images) {
+  const plan = isPlan ? { mode: "plan", confirm: true } : {};
+  const pictures = images.length > 0 ? { images } : {};
+  const model = wantedModel === undefined || sessionId === undefined ? {} : { config: { model: wantedModel } };
+  const more = { ...plan, ...pictures, ...model };
+  return Object.keys(more).length === 0 ? text : { text, ...more };
+}
 
 let drawnPermissions = "";
 
@@ -208,8 +243,18 @@ async function attach() {
     const opened = await client.attach(sessionId, cursor);
     return void follow(opened);
   } catch (error) {
+    if (error.kind === "not_authenticated" && (await hasNewToken())) return attach();
     return line("lost", error.message);
   }
+}
+
+/** After the token was refused: asks for another one, and connects with it from then on. */
+async function hasNewToken() {
+  line("lost", t("line-lost"));
+  const refused = client.settings.token;
+  const token = await signedIn();
+  client = connect(token);
+  return token !== refused;
 }
 
 /** Really closes the socket. The run goes on without us, which the server is asked about meanwhile. */
@@ -294,10 +339,8 @@ async function send(text, isPlan = at("plan").checked) {
     clearInterval(watching);
     await attach();
   }
-  const images = attached.take();
-  const plan = { text, mode: "plan", confirm: true };
-  const content = isPlan ? plan : images.length > 0 ? { text, images } : text;
-  const ok = await ask("user.message", { content });
+  const images = isPlan ? [] : attached.take();
+  const ok = await ask("user.message", { content: contentOf(text, isPlan, images) });
   if (ok) return keep(draftName(), "");
   attached.put(images);
   write(text);
@@ -306,7 +349,8 @@ async function send(text, isPlan = at("plan").checked) {
 async function begin(text) {
   client ??= connect(await signedIn());
   line("connecting", t("line-connecting"));
-  const model = at("model")?.value;
+  const model = models?.value;
+  wantedModel = undefined;
   const opened = await client.create({ language, session_name: text.slice(0, 60), ...(model ? { config: { model } } : {}) });
   keep(draftName(), "");
   sessionId = opened.id;
@@ -346,6 +390,17 @@ function saveDraft() {
 
 /** The message that is being changed: it is sent in a fork, which ends before it. */
 let edited;
+/** Settled when the pictures of the message that is being changed are with the others. */
+let fetched = Promise.resolve();
+
+/** The pictures of a message as they were sent, read from its record. */
+async function picturesOf(entry) {
+  if (!(entry.images > 0)) return [];
+  const record = await recordsOf(sessionId)(entry.seq).catch(() => undefined);
+  const images = picturesIn(record?.event);
+  if (images.length !== entry.images) throw new Error(t("pictures-gone"));
+  return images;
+}
 
 /** An earlier message, to be changed and sent again in a fork of the session. The old one stays as it is. */
 function edit(entry) {
@@ -355,6 +410,9 @@ function edit(entry) {
   at("plan").checked = entry.plan === true;
   field.focus();
   field.setSelectionRange(entry.text.length, entry.text.length);
+  if (!(entry.images > 0)) return;
+  fetched = picturesOf(entry).then((images) => attached.put(images));
+  fetched.catch((error) => complain(error.message, ""));
 }
 
 function stopEditing() {
@@ -364,24 +422,39 @@ function stopEditing() {
 
 at("edit-stop").addEventListener("click", () => {
   stopEditing();
+  attached.take();
   write("");
   field.focus();
 });
 
 /** Asks once more, from the same place: a fork that ends before the message. */
-function repeat(entry) {
-  fork(entry, entry.text, entry.plan === true).catch((error) => complain(error.message));
+async function repeat(entry) {
+  try {
+    await fork(entry, entry.text, entry.plan === true, await picturesOf(entry));
+  } catch (error) {
+    complain(error.message, "");
+  }
 }
 
 /** Opens a session with what came before the message, sends the text there, and goes to it. */
-async function fork(entry, text, isPlan) {
+async function fork(entry, text, isPlan, images) {
   const { session_id: forked } = await api(`/v1/sessions/${encodeURIComponent(sessionId)}/fork`, { method: "POST", body: { before: entry.seq, command_id: crypto.randomUUID() } });
-  const images = attached.take();
-  const plan = { text, mode: "plan", confirm: true };
-  const content = isPlan ? plan : images.length > 0 ? { text, images } : text;
-  await api(`/v1/sessions/${encodeURIComponent(forked)}/messages`, { method: "POST", body: { content, command_id: crypto.randomUUID() } });
+  await api(`/v1/sessions/${encodeURIComponent(forked)}/messages`, { method: "POST", body: { content: contentOf(text, isPlan, images), command_id: crypto.randomUUID() } });
   keep(draftName(), "");
   location.href = `/?session=${encodeURIComponent(forked)}`;
+}
+
+/** Waits for the pictures of an edited message. Says why if a message cannot go with the pictures that belong to it. */
+async function hasPictures(isPlan) {
+  const waiting = fetched;
+  fetched = Promise.resolve();
+  const isThere = await waiting.then(
+    () => true,
+    () => false,
+  );
+  if (!isThere) complain(t("pictures-gone"), "");
+  else if (isPlan && attached.count() > 0) complain(t("plan-no-pictures"), "");
+  return isThere && !(isPlan && attached.count() > 0);
 }
 
 at("composer").addEventListener("submit", async (event) => {
@@ -389,12 +462,16 @@ at("composer").addEventListener("submit", async (event) => {
   const text = field.value;
   const from = edited;
   if (text.trim() === "") return;
+  const isPlan = at("plan").checked;
+  if (!(await hasPictures(isPlan))) return;
   stopEditing();
   write("");
   at("send").disabled = true;
-  const sent = from === undefined ? send(text) : fork(from, text, at("plan").checked);
+  const images = from === undefined ? [] : attached.take();
+  const sent = from === undefined ? send(text, isPlan) : fork(from, text, isPlan, images);
   await sent.catch((error) => {
     complain(error.message);
+    attached.put(images);
     write(text);
   });
   at("send").disabled = !at("gone").hidden;
@@ -447,7 +524,7 @@ listen({
 at("tries")?.addEventListener("click", (event) => {
   const chosen = event.target.closest("button");
   if (chosen === null) return;
-  send(chosen.dataset.say).catch((error) => complain(error.message));
+  send(chosen.dataset.say, "plan" in chosen.dataset).catch((error) => complain(error.message));
 });
 
 // ── a tab that slept ──

@@ -25,6 +25,7 @@ const TRY_MODULES: &[&str] = &[
     "sidebar",
     "keys",
     "past",
+    "record",
     "event-socket",
     "client/index",
     "client/client",

@@ -1,0 +1,44 @@
+// "Plan first" with the demo model, as on a fresh server: the board, a task that fails and is restarted, the aggregate.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { onPage, overflow, picture, until } from "../stage.mjs";
+
+test("with the demo model a plan is a board, and a task that failed is restarted on it", async () => {
+  await onPage({ model: "demo" }, async (page, { seen }) => {
+    await page.locator("html[data-ready]").waitFor();
+    await page.locator("#tries button[data-plan]").click();
+    const open = page.locator('.question[data-state="open"]');
+    await until(async () => (await open.locator(".tasks li").count()) === 3);
+    await picture(page, "demo-plan-question");
+    await open.locator(".allow").click();
+    const task = (title) => page.locator("#board li", { hasText: title });
+    await page.locator('#board li[data-status="failed"]', { hasText: "fail once" }).waitFor();
+    assert.match(await task("fail once").textContent(), /ERR_MODEL_\d+.*declined/);
+    assert.equal(await task("count slowly").getAttribute("data-status"), "running", "the others go on");
+    // Each stage says who works on it: the model, and the session, which is one press away.
+    await until(async () => (await page.locator("#board .by", { hasText: "demo" }).count()) === 4);
+    assert.match(await task("list the files").locator(".by").textContent(), /^Solved by demo · its session$/);
+    const failed = await task("fail once").locator(".by").getAttribute("data-child");
+    await picture(page, "demo-plan-failed");
+    await task("fail once").locator("button", { hasText: "Restart" }).click();
+    await page.locator('#board li[data-status="completed"]', { hasText: "It worked this time." }).waitFor();
+    assert.match(await task("fail once").locator(".state").textContent(), /done · try 2/);
+    const again = await task("fail once").locator(".by").getAttribute("data-child");
+    assert.notEqual(again, failed, "each attempt has a session of its own");
+    await page.locator(".entry.end").waitFor({ timeout: 60_000 });
+    assert.equal(await page.locator('#board li[data-status="completed"]').count(), 3);
+    assert.match(await page.locator("#board .result").textContent(), /3 of 3 tasks gave a result/);
+    assert.match(await page.locator(".entry.answer").last().textContent(), /3 of 3 tasks gave a result/);
+    await page.evaluate(() => scrollTo(0, 0));
+    await picture(page, "demo-plan");
+    await page.setViewportSize({ width: 360, height: 740 });
+    assert.equal(await overflow(page), 0);
+    await page.evaluate(() => scrollTo(0, 0));
+    await picture(page, "narrow-demo-plan");
+    await page.locator("#board li", { hasText: "fail once" }).locator(".by a").click();
+    await page.waitForURL(`**/?session=${again}`);
+    await page.getByText("It worked this time.").waitFor();
+    assert.deepEqual(seen.errors, []);
+  });
+});
