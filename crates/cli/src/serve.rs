@@ -1,5 +1,6 @@
 //! `budao serve`: sessions for front ends, over WebSocket, SSE and HTTP.
 
+mod mcp_status;
 mod node;
 
 use std::{
@@ -182,11 +183,16 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     let session_limit = file.limits.sessions;
     file.places.clone_from(&args.places);
     file.port = (args.listen.port() != 0).then(|| args.listen.port());
+    let transports = mcp_status::transports(&file.mcp);
     let running = RunningEngine::start(args.engine()?, &args.journal, file).await?;
     for (name, fault) in running.missing() {
         terminal.missing_server(name, fault, lang);
     }
-    config.workers = running.native.as_ref().map(|application| application.workers.clone());
+    if let Some(application) = &running.native {
+        config.workers = Some(application.workers.clone());
+        let servers = &application.servers;
+        config.mcp_servers = Some(mcp_status::follow(servers, transports, &traces::world()));
+    }
     let address = listener.local_addr().ok();
     let node = RunningNode::start(&running, address, session_limit, args.places.clone()).await;
     config.node = Some(Arc::clone(&node.node));

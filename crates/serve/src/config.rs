@@ -58,6 +58,8 @@ pub struct Config {
     pub extra_routes: Router,
     /// Counters of the SMCP hub among those routes, included in this server's statistics.
     pub hub: Option<CounterSource>,
+    /// The state of the MCP servers whose tools the sessions use, as a list; `None` if the engine has none of its own.
+    pub mcp_servers: Option<CounterSource>,
     /// The workers that offer tools; `None` refuses their offers.
     pub workers: Option<Workers>,
     /// This server among others on the same journal; `None` if it is the only one.
@@ -109,6 +111,7 @@ impl Config {
             alerts: None,
             extra_routes: Router::new(),
             hub: None,
+            mcp_servers: None,
             workers: None,
             node: None,
             trace_viewer: None,

@@ -345,9 +345,11 @@ pub(super) struct SessionListQuery {
     /// Only sessions that called this tool, by its full name.
     tool: Option<String>,
     /// Only sessions that a fault hit, by a row of `/api/stats`: `code`, `tool`, `model`, `stage`, `computer`, `endpoint`,
-    /// `node`, `version`, `tenant` or `user`, a colon, and its name. `since` and `until` then mean the times of the faults,
-    /// of the last seven days; the session that was hit last comes first. For operators only.
+    /// `node`, `version`, `tenant` or `user`, a colon, and its name; or `any`. `since` and `until` then mean the times of
+    /// the faults, of the last seven days; the session that was hit last comes first. For operators only.
     hit: Option<String>,
+    /// With `hit`: only faults that were `recovered` or `not_recovered`.
+    outcome: Option<String>,
     /// Only sessions whose last event is at or after this time, RFC 3339.
     since: Option<String>,
     /// Only sessions whose last event is before this time, RFC 3339.
@@ -390,7 +392,12 @@ pub(super) async fn list(
             ..Filter::default()
         };
         if let Some(hit) = &listing.hit {
-            return hit_sessions(&server, &caller, &hit.parse()?, filter).await;
+            let selector: FaultSelector = hit.parse()?;
+            let selector = match &listing.outcome {
+                Some(outcome) => selector.with_outcome(outcome)?,
+                None => selector,
+            };
+            return hit_sessions(&server, &caller, &selector, filter).await;
         }
         let found = server.journal.sessions(filter).await?;
         let last = found.last().filter(|_| found.len() == limit);

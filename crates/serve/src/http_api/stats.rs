@@ -56,6 +56,7 @@ pub(super) async fn stats(
         let mut report = stats.report(&*server.journal, window, server.now()).await?;
         report.gates = gate_reports(&*server.engine);
         report.smcp = server.config.hub.as_ref().map(CounterSource::now);
+        report.mcp = server.config.mcp_servers.as_ref().map(CounterSource::now);
         Ok::<_, Fault>(report)
     };
     match report.await {

@@ -1,4 +1,4 @@
-//! Selects faults by one column of the report, to find the sessions that they hit.
+//! Selects faults by one column of the report and by their outcome, to find the sessions that they hit.
 
 use std::{collections::BTreeMap, str::FromStr};
 
@@ -6,15 +6,18 @@ use budao_core::{
     Fault, Kind, Timestamp,
     event::SessionId,
     fault::{Fact, Operation},
+    tally::FaultResolution,
 };
 
 use super::ledger::FaultEntry;
 
-/// The faults of one bar of the statistics: `model:gpt-5`.
+/// The faults of one bar of the statistics: `model:gpt-5`; `any` selects all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FaultSelector {
-    column: FaultColumn,
-    name: String,
+    /// The column and the name in it; `None` selects every fault.
+    row: Option<(FaultColumn, String)>,
+    /// `None` selects every outcome.
+    outcome: Option<FaultResolution>,
 }
 
 /// A column by which the report counts faults.
@@ -37,24 +40,44 @@ impl FromStr for FaultSelector {
     type Err = Fault;
 
     fn from_str(text: &str) -> Result<Self, Fault> {
+        if text == "any" {
+            return Ok(Self { row: None, outcome: None });
+        }
         let parts = text.split_once(':');
-        let selected = parts.and_then(|(column, name)| {
-            Some(Self { column: column.parse().ok()?, name: name.to_owned() })
-        });
-        selected.ok_or_else(|| {
-            let columns =
-                "code, tool, model, stage, computer, endpoint, node, version, tenant or user, a colon and a name";
-            Fault::new(Kind::BadRequest, Operation::ServeRequest)
-                .with(Fact::Field, "hit")
-                .with(Fact::Expected, columns)
-                .with(Fact::Received, text.chars().take(40).collect::<String>())
-        })
+        let row = parts.and_then(|(column, name)| Some((column.parse().ok()?, name.to_owned())));
+        let columns = "any; or code, tool, model, stage, computer, endpoint, node, version, tenant or user, a colon and a name";
+        let row = row.ok_or_else(|| wrong("hit", columns, text))?;
+        Ok(Self { row: Some(row), outcome: None })
     }
 }
 
+fn wrong(field: &'static str, expected: &'static str, received: &str) -> Fault {
+    Fault::new(Kind::BadRequest, Operation::ServeRequest)
+        .with(Fact::Field, field)
+        .with(Fact::Expected, expected)
+        .with(Fact::Received, received.chars().take(40).collect::<String>())
+}
+
 impl FaultSelector {
+    /// Selects only faults with this outcome: `recovered` or `not_recovered`.
+    ///
+    /// # Errors
+    /// `bad_request` for any other text.
+    pub(crate) fn with_outcome(self, outcome: &str) -> Result<Self, Fault> {
+        let outcome = match outcome {
+            "recovered" => FaultResolution::Recovered,
+            "not_recovered" => FaultResolution::NotRecovered,
+            other => return Err(wrong("outcome", "recovered or not_recovered", other)),
+        };
+        Ok(Self { outcome: Some(outcome), ..self })
+    }
+
     fn matches(&self, entry: &FaultEntry) -> bool {
-        let name = match self.column {
+        if self.outcome.is_some() && self.outcome != entry.resolution {
+            return false;
+        }
+        let Some((column, wanted)) = &self.row else { return true };
+        let name = match column {
             FaultColumn::Code => Some(entry.kind.row().code),
             FaultColumn::Tool => entry.tool.as_deref(),
             FaultColumn::Model => entry.model.as_deref(),
@@ -66,7 +89,7 @@ impl FaultSelector {
             FaultColumn::Tenant => entry.tenant.as_deref(),
             FaultColumn::User => entry.user.as_deref(),
         };
-        name == Some(self.name.as_str())
+        name == Some(wanted.as_str())
     }
 
     /// The sessions of the selected faults with the time of the last one; the latest first.

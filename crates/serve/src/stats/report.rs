@@ -162,6 +162,11 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub(crate) smcp: Option<Value>,
+    /// The MCP servers of this server's sessions: `name`, `transport`, `state` (`starting`, `connected`, `down` or
+    /// `stopped`), `since`, `tools`, `retry_in_ms` and `last_error`; absent if the engine has none of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub(crate) mcp: Option<Value>,
 }
 
 /// Faults in one bucket of the window.
@@ -256,6 +261,7 @@ impl Report {
             doubts: Vec::new(),
             gates: Vec::new(),
             smcp: None,
+            mcp: None,
         }
     }
 

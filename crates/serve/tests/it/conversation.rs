@@ -177,3 +177,33 @@ async fn a_client_names_several_of_the_servers_models_and_no_others() {
     let refused = client.next().await;
     assert_eq!(refused["metadata"]["kind"], "unknown_model", "{refused}");
 }
+
+#[tokio::test]
+async fn a_message_names_another_model_which_is_asked_from_then_on() {
+    let own = |config: &mut budao_serve::Config| {
+        config.settings.model = "a".to_owned();
+        config.models = vec!["b".to_owned()];
+    };
+    let mut setup = Setup::new(Script::new().named("a").say("I am a.")).with(own);
+    setup.other = Some(Script::new().named("b").say("I am b.").say("I am still b."));
+    let stage = setup.open().await;
+    let mut client = stage.client().await;
+    let session = client.create(json!({})).await;
+    client.ask(&session, "who are you?").await;
+    assert_eq!(client.until("agent.final_answer").await.last().unwrap()["content"], "I am a.");
+    let content = json!({"text": "and now?", "config": {"model": "b"}});
+    client.send(json!({"event": "user.message", "session_id": session, "content": content})).await;
+    let frames = client.until("agent.final_answer").await;
+    assert_eq!(frames.last().unwrap()["content"], "I am b.");
+    let changed = |frame: &&serde_json::Value| frame["metadata"]["action"] == "settings_changed";
+    assert_eq!(frames.iter().find(changed).unwrap()["metadata"]["model"], "b");
+    client.ask(&session, "and now?").await;
+    assert_eq!(
+        client.until("agent.final_answer").await.last().unwrap()["content"],
+        "I am still b."
+    );
+    let content = json!({"text": "and now?", "config": {"model": "c"}});
+    client.send(json!({"event": "user.message", "session_id": session, "content": content})).await;
+    let refused = client.until("agent.error").await;
+    assert_eq!(refused.last().unwrap()["metadata"]["kind"], "unknown_model", "{refused:?}");
+}

@@ -15,7 +15,7 @@ use budao_core::{
 use budao_journal::{Journal, Memory, open};
 use budao_models::script::{Script, ScriptStep};
 use budao_remote::{WorkerLimits, Workers, WorkersConfig};
-use budao_runtime::{Builder, OneModel, Runtime, ToolSource, world};
+use budao_runtime::{Builder, ModelList, ModelSource, OneModel, Runtime, ToolSource, world};
 use budao_serve::{Auth, Config, Keyring, serve};
 use budao_tools::{RawTool, ToolOptions, Toolbox};
 use futures::{SinkExt as _, StreamExt as _};
@@ -46,6 +46,8 @@ pub(crate) struct Fixture {
 /// How a stage is set.
 pub(crate) struct Setup {
     pub(crate) script: Script,
+    /// A second model, by its name; with one, sessions get the model that they name.
+    pub(crate) other: Option<Script>,
     pub(crate) journal: Option<Arc<dyn Journal>>,
     pub(crate) config: Config,
     pub(crate) limits: Limits,
@@ -62,7 +64,7 @@ impl Setup {
             ..Settings::default()
         };
         let (limits, world) = (Limits::default(), world::system());
-        Self { script, journal: None, config, limits, world, workers: None }
+        Self { script, other: None, journal: None, config, limits, world, workers: None }
     }
 
     pub(crate) fn with(mut self, change: impl FnOnce(&mut Config)) -> Self {
@@ -89,7 +91,11 @@ impl Setup {
         let journal = self
             .journal
             .unwrap_or_else(|| Arc::new(Memory::new(world.clone(), self.limits.clone())));
-        let model = Arc::new(self.script.into_model(Arc::clone(&world.clock)));
+        let model = |script: Script| Arc::new(script.into_model(Arc::clone(&world.clock)));
+        let models: Arc<dyn ModelSource> = match self.other {
+            None => Arc::new(OneModel(model(self.script))),
+            Some(other) => Arc::new(ModelList(vec![model(self.script), model(other)])),
+        };
         let mut toolbox = Toolbox::builder();
         for tool in tools() {
             toolbox = toolbox.add(tool).unwrap();
@@ -106,7 +112,7 @@ impl Setup {
                 Arc::new(WorkerTools { toolbox, workers })
             }
         };
-        let runtime = Builder::new(Arc::clone(&journal), Arc::new(OneModel(model)), source)
+        let runtime = Builder::new(Arc::clone(&journal), models, source)
             .world(world.clone())
             .limits(self.limits)
             .build()

@@ -304,6 +304,7 @@ async fn every_bar_leads_to_the_sessions_that_its_faults_hit() {
         ("computer:workbench", vec!['5']),
         ("code:ERR_RATE_001", vec!['2', '1']),
         ("model:another", vec![]),
+        ("any", vec!['5', '4', '3', '2', '1']),
     ] {
         let (_, list) = get(&stage, &format!("/v1/sessions?hit={hit}&since={hour}")).await;
         assert_eq!(numbers(&list), expected, "{hit}: {list}");
@@ -328,6 +329,8 @@ async fn the_sessions_of_a_bar_come_in_pages_and_wrong_bars_are_refused() {
         after = format!("&after={next}");
     }
     assert_eq!(all, ['5', '4', '3', '2', '1', '6']);
+    let (status, body) = get(&stage, "/v1/sessions?hit=any&outcome=perhaps").await;
+    assert_eq!((status, &body["facts"]["field"]), (400, &json!("outcome")), "{body}");
     for hit in ["model", "colour:red", ""] {
         let (status, body) = get(&stage, &format!("/v1/sessions?hit={hit}")).await;
         assert_eq!((status, &body["facts"]["field"]), (400, &json!("hit")), "{hit}: {body}");
