@@ -166,7 +166,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     config.settings = settings(args, lang)?;
     config.on_disconnect = args.on_disconnect;
     config.limits = file.serve.limits.clone();
-    config.core = file.limits.clone();
+    config.shared_limits = file.limits.clone();
     config.trace_viewer = file.traces.viewer.as_deref().map(TraceViewer::new).transpose()?;
     config.log_files = file.log.file.as_deref().and_then(LogFiles::new);
     config.alerts = file.alerts.to_alerts(file_of_journal.as_deref());

@@ -129,7 +129,7 @@ async fn next_frame(from_server: &mut mpsc::Receiver<ClientMessage>) -> serde_js
 fn config() -> Config {
     let many = Rate { per_second: 1_000_000, burst: 1_000_000 };
     let mut config = Config::new(Auth::open(), Keyring::random(1, 2));
-    config.core = limits();
+    config.shared_limits = limits();
     config.settings = Settings { permissions: permissions(), ..Settings::default() };
     config.limits.commands = many;
     config.limits.observer_bytes = 1 << 30;

@@ -93,7 +93,7 @@ impl fmt::Debug for Admission {
     }
 }
 
-/// The right to one connection; dropping it releases the connection's place.
+/// The right to one connection; dropping it returns it to the limit.
 #[derive(Debug)]
 pub(crate) struct AdmissionPermit {
     admission: Arc<Admission>,
@@ -310,7 +310,7 @@ mod tests {
         let _third = admission.admit("other").unwrap();
         assert_eq!(name_of(&admission.admit("other").unwrap_err()), "connections");
         drop(first);
-        assert!(admission.admit("acme").is_ok(), "who leaves makes room");
+        assert!(admission.admit("acme").is_ok(), "a dropped permit admits another connection");
     }
 
     #[test]
@@ -357,10 +357,10 @@ mod tests {
         };
         assert_eq!((light_count(&one), light_count(&two), light_count(&other)), (3, 2, 3));
         let reconnected = admission.admit("acme").unwrap();
-        assert_eq!(light_count(&reconnected), 0, "a new line is no new allowance of the tenant");
+        assert_eq!(light_count(&reconnected), 0, "a reconnect gets no new allowance of the tenant");
         let unstable = admission.admit("acme").unwrap();
-        assert_eq!(unstable.charge_replay(100), ReplayUsage::Light, "who misses little gets it");
-        assert_eq!(one.charge_replay(100), ReplayUsage::Heavy, "but not again and again");
+        assert_eq!(unstable.charge_replay(100), ReplayUsage::Light, "a small replay is light");
+        assert_eq!(one.charge_replay(100), ReplayUsage::Heavy, "repeated small replays are heavy");
         manual_clock.0.fetch_add(1_000_000, Ordering::SeqCst);
         assert_eq!((light_count(&one), light_count(&two)), (1, 1), "a second later");
     }

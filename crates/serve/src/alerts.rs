@@ -32,23 +32,23 @@ pub struct Alerts {
     pub webhook: SecretString,
     /// The file that stores the position up to which all alerts were sent; `None` if a restart need not know it.
     pub cursor: Option<PathBuf>,
-    /// Which faults are reported, and how often.
+    /// The selection of the reported faults, and the intervals of messages.
     pub rules: Rules,
 }
 
-/// Which faults are reported, and how often.
+/// The selection of the reported faults, and the intervals of messages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rules {
     /// Interval between checks for new faults.
     #[serde(with = "millis")]
-    pub round: Duration,
+    pub check_interval: Duration,
     /// Minimum time between two messages with the same rule and code.
     #[serde(with = "millis")]
-    pub pause: Duration,
+    pub min_interval: Duration,
     /// A call whose outcome is unknown for this long is reported; absent or 0 for never.
     #[serde(skip_serializing_if = "Duration::is_zero", with = "millis")]
-    pub doubt: Duration,
+    pub doubt_after: Duration,
     /// Additional rules for many faults in a short time. Critical and unrecoverable faults are always reported.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub threshold: Vec<Threshold>,
@@ -57,9 +57,9 @@ pub struct Rules {
 impl Default for Rules {
     fn default() -> Self {
         Self {
-            round: Duration::from_secs(5),
-            pause: Duration::from_secs(300),
-            doubt: Duration::ZERO,
+            check_interval: Duration::from_secs(5),
+            min_interval: Duration::from_secs(300),
+            doubt_after: Duration::ZERO,
             threshold: vec![],
         }
     }
@@ -108,7 +108,7 @@ pub(crate) async fn run(server: Arc<Server>, alerts: Alerts, mut queue: AlertQue
     let mut failed = 0;
     let mut source = AlertSource::default();
     loop {
-        let mut wait = alerts.rules.round;
+        let mut wait = alerts.rules.check_interval;
         if server.holds_job("alerts").await {
             source.collect_faults(&server, &alerts, &mut queue).await;
         } else {
@@ -123,7 +123,7 @@ pub(crate) async fn run(server: Arc<Server>, alerts: Alerts, mut queue: AlertQue
                 }
                 Err(fault) => {
                     failed += 1;
-                    wait = server.config.core.retry.delay(failed, server.world.jitter());
+                    wait = server.config.shared_limits.retry.delay(failed, server.world.jitter());
                     let fault = server.scrub_for_client(fault, server.world.trace());
                     tracing::warn!(%fault, failures = failed, "sending alert failed, will retry");
                     break;

@@ -72,7 +72,7 @@ pub(crate) fn answer_fields(request: &Request) -> Map<String, Value> {
 }
 
 /// The answer's fields for a replan, from the first record it caused. `in_run` if the running turn makes a new plan,
-/// `restart` if a new run starts with this question.
+/// `restart` if a new turn starts with this question.
 pub(crate) async fn replan_fields(
     journal: &dyn Reader,
     session: SessionId,

@@ -41,12 +41,12 @@ pub struct Config {
     pub models: Vec<String>,
     /// Keys for signed states. The first key signs, all keys verify.
     pub keys: Keyring,
-    /// Default for a run whose last observer has left; a session may override it.
+    /// Default for a turn whose last observer has left; a session may override it.
     pub on_disconnect: OnDisconnect,
     /// The limits of the gateway.
     pub limits: Limits,
     /// Limits shared with the engine, such as frame sizes and JSON depth.
-    pub core: CoreLimits,
+    pub shared_limits: CoreLimits,
     /// Removes secrets from faults before they are sent to clients.
     pub scrubber: Scrubber,
     /// The recorder for Prometheus metrics.
@@ -57,7 +57,7 @@ pub struct Config {
     /// themselves.
     pub extra_routes: Router,
     /// Counters of the SMCP hub among those routes, included in this server's statistics.
-    pub hub: Option<CounterSource>,
+    pub smcp_counters: Option<CounterSource>,
     /// The state of the MCP servers whose tools the sessions use, as a list; `None` if the engine has none of its own.
     pub mcp_servers: Option<CounterSource>,
     /// The workers that offer tools; `None` refuses their offers.
@@ -105,12 +105,12 @@ impl Config {
             keys,
             on_disconnect: OnDisconnect::Continue,
             limits: Limits::default(),
-            core: CoreLimits::default(),
+            shared_limits: CoreLimits::default(),
             scrubber: Scrubber::new(),
             metrics: Metrics::new(),
             alerts: None,
             extra_routes: Router::new(),
-            hub: None,
+            smcp_counters: None,
             mcp_servers: None,
             workers: None,
             node: None,
@@ -180,7 +180,7 @@ pub struct Limits {
     /// The reconnect delay that a shutdown announces to clients.
     #[serde(with = "millis")]
     pub reconnect_delay: Duration,
-    /// How long a run may continue without any observer. Waits for a service that is busy or down are not counted.
+    /// How long a turn may continue without any observer. Waits for a service that is busy or down are not counted.
     #[serde(with = "millis")]
     pub unobserved_timeout: Duration,
     /// How long a session is kept after its last event.

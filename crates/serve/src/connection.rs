@@ -28,7 +28,7 @@ use crate::{
         connection::{self as frames, CommandRef, ExportedState, Head},
     },
     hub::Hub,
-    inbound::{self, Cursor, Inbound, Refusal, Request, SessionRequest},
+    inbound::{self, Cursor, FrameRefusal, Inbound, Request, SessionRequest},
     observe::{ObserveMode, ObserveRequest},
     outbox::{CloseReason, EncodedFrame, Outbox, OutboxClosed},
     server::{CommandRequest, Server},
@@ -148,8 +148,8 @@ impl Connection {
             heartbeat: config.limits.heartbeat,
             unobserved: config.limits.unobserved_timeout,
             retention: config.limits.retention,
-            frame_bytes: config.core.frame_bytes,
-            json_depth: config.core.json_depth,
+            frame_bytes: config.shared_limits.frame_bytes,
+            json_depth: config.shared_limits.json_depth,
             takes_offers: config.workers.is_some(),
         };
         self.reply(&frames::connected(self.server.now(), &fields, self.lang())).await
@@ -214,8 +214,8 @@ impl Connection {
         self.refuse(fault.into(), trace).await
     }
 
-    async fn refuse(&self, refusal: Refusal, trace: Trace) -> Result<(), OutboxClosed> {
-        let Refusal { fault, action, session, command, language } = refusal;
+    async fn refuse(&self, refusal: FrameRefusal, trace: Trace) -> Result<(), OutboxClosed> {
+        let FrameRefusal { fault, action, session, command, language } = refusal;
         self.set_language(language);
         let fault = self.server.scrub_for_client(fault, trace);
         let command_ref =
@@ -230,7 +230,7 @@ impl Connection {
         match self.perform(inbound).await {
             Ok(None) => Ok(()),
             Ok(Some(frame)) => self.reply(&frame).await,
-            Err(fault) => self.refuse(Refusal { fault, ..refusal }, trace).await,
+            Err(fault) => self.refuse(FrameRefusal { fault, ..refusal }, trace).await,
         }
     }
 
@@ -461,8 +461,8 @@ impl Connection {
 }
 
 /// The parts of a request that its refusal repeats.
-fn refusal_with(inbound: &Inbound, fault: Fault) -> Refusal {
-    Refusal {
+fn refusal_with(inbound: &Inbound, fault: Fault) -> FrameRefusal {
+    FrameRefusal {
         fault,
         action: Some(inbound.request.action()),
         session: inbound.session,

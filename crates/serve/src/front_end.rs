@@ -21,7 +21,9 @@ mod tools;
 
 pub(crate) use body::{encode_uri, json_body, query_of};
 pub(crate) use calls::{Pause, PendingQuestion, TurnCalls};
-pub(crate) use ids::{RunNote, StreamCursor, check_id, constraint_fault, message_command, run_of};
+pub(crate) use ids::{
+    RunAnnotation, StreamCursor, check_id, constraint_fault, message_command, run_of,
+};
 pub(crate) use notices::Notices;
 pub(crate) use records::PagedReader;
 pub(crate) use stream::{EventSink, Prelude, Projection, RESUME, StreamPlan, respond};

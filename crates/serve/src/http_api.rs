@@ -3,8 +3,8 @@
 mod fault_renderings;
 mod fork;
 mod frames;
-mod guard;
 mod health;
+mod middleware;
 mod nodes;
 mod openapi;
 mod sessions;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use axum::{
     Extension, Router,
     extract::{State, WebSocketUpgrade, ws::rejection::WebSocketUpgradeRejection},
-    middleware,
+    middleware::from_fn_with_state,
     response::{IntoResponse, Response},
     routing::{any, get, post},
 };
@@ -30,7 +30,7 @@ use http::{HeaderName, HeaderValue, Method, header};
 use tokio::sync::OwnedSemaphorePermit;
 use tower_http::{catch_panic::CatchPanicLayer, cors::CorsLayer};
 
-pub(crate) use self::guard::{Caller, fault_response};
+pub(crate) use self::middleware::{Caller, fault_response};
 pub use self::openapi::openapi;
 use crate::{
     ag_ui, auth::PROTOCOL, connection::Connection, front_end, mcp, outbox::BATCH_BYTES, page,
@@ -84,7 +84,7 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
         .route("/api/traces/{trace}", get(traces::trace))
         .route("/metrics", get(health::metrics))
         .fallback(unknown_route)
-        .layer(middleware::from_fn_with_state(Arc::clone(server), guard::authenticate));
+        .layer(from_fn_with_state(Arc::clone(server), middleware::authenticate));
     let public = Router::new()
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
@@ -93,8 +93,8 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
         .merge(page::routes())
         .merge(private)
         .merge(server.config.extra_routes.clone().with_state(()))
-        .layer(middleware::from_fn_with_state(Arc::clone(server), page::serve_missing))
-        .layer(middleware::from_fn_with_state(Arc::clone(server), guard::check_origin))
+        .layer(from_fn_with_state(Arc::clone(server), page::serve_missing))
+        .layer(from_fn_with_state(Arc::clone(server), middleware::check_origin))
         .layer(CatchPanicLayer::new())
         .with_state(Arc::clone(server));
     match cors(&server.config.origins) {
@@ -149,7 +149,7 @@ async fn web_socket(
         Ok(permit) => permit,
         Err(fault) => return fault_response(&server, fault, &caller),
     };
-    let hard = server.config.core.frame_bytes_hard;
+    let hard = server.config.shared_limits.frame_bytes_hard;
     let upgrade = upgrade
         .protocols([PROTOCOL])
         .read_buffer_size(READ_BUFFER)

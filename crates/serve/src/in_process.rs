@@ -87,7 +87,7 @@ impl InProcessServer {
 
     /// The number of observers closed for being too slow.
     #[must_use]
-    pub fn detached(&self) -> usize {
+    pub fn slow_observers(&self) -> usize {
         self.0.budget.slow_observers()
     }
 }

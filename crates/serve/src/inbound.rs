@@ -1,6 +1,6 @@
 //! Parses the frames that clients send.
 //!
-//! A frame becomes one [`Inbound`] or one [`Refusal`]; none is dropped silently. Unknown fields are ignored, known
+//! A frame becomes one [`Inbound`] or one [`FrameRefusal`]; none is dropped silently. Unknown fields are ignored, known
 //! fields must have the right type. Where documents and clients of the protocol disagree on a field's place or name,
 //! the parser accepts all variants.
 
@@ -30,7 +30,7 @@ pub(crate) use read::event_id as read_event_id;
 
 /// Limits for received frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct FrameLimits {
     /// A larger frame is answered with a fault.
     pub frame_bytes: usize,
     /// Maximum nesting of JSON.
@@ -39,7 +39,7 @@ pub struct Limits {
     pub id_bytes: usize,
 }
 
-impl Default for Limits {
+impl Default for FrameLimits {
     fn default() -> Self {
         Self { frame_bytes: 1024 * 1024, json_depth: 64, id_bytes: 128 }
     }
@@ -128,7 +128,7 @@ pub enum Request {
         timer: Option<TimerId>,
         /// When the timer fires.
         when: TimerRequest,
-        /// What the session is told when the timer fires.
+        /// The message that the session receives when the timer fires.
         message: String,
     },
     /// `user.cancel_timer`: cancels a timer.
@@ -355,7 +355,7 @@ impl Request {
 
 /// A refused frame: the fault, and all fields that could be parsed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Refusal {
+pub struct FrameRefusal {
     /// The violated rule, with field, provided value and limit.
     pub fault: Fault,
     /// The event's name without `user.`, if it is a known event.
@@ -368,7 +368,7 @@ pub struct Refusal {
     pub language: Option<Lang>,
 }
 
-impl From<Fault> for Refusal {
+impl From<Fault> for FrameRefusal {
     fn from(fault: Fault) -> Self {
         Self { fault, action: None, session: None, command: None, language: None }
     }
@@ -408,14 +408,14 @@ pub const EVENTS: [&str; 26] = [
 ///
 /// # Errors
 /// A refusal that names the field and the rule.
-pub fn parse(text: &str, limits: &Limits) -> Result<Inbound, Refusal> {
+pub fn parse(text: &str, limits: &FrameLimits) -> Result<Inbound, FrameRefusal> {
     let frame = parse_object(text, limits)?;
     let fields = Fields::root(&frame);
     // The answer contains these fields even if another field is invalid.
     let command = read_command_id(&fields, limits);
     let session = read_session_id(&fields);
     let language = read_language(&fields);
-    let mut refusal = Refusal {
+    let mut refusal = FrameRefusal {
         fault: Fault::new(Kind::BadRequest, Operation::AcceptFrame),
         action: None,
         session: session.clone().ok().flatten(),
@@ -437,12 +437,12 @@ pub fn parse(text: &str, limits: &Limits) -> Result<Inbound, Refusal> {
             Some(event) => fault.with(Fact::EventName, event),
             None => fault,
         };
-        Refusal { fault, ..refusal }
+        FrameRefusal { fault, ..refusal }
     })
 }
 
 /// Parses the frame as a JSON object within the size and depth limits.
-pub(crate) fn parse_object(text: &str, limits: &Limits) -> Result<Map<String, Value>, Fault> {
+pub(crate) fn parse_object(text: &str, limits: &FrameLimits) -> Result<Map<String, Value>, Fault> {
     if text.len() > limits.frame_bytes {
         return Err(too_large(text.len(), limits.frame_bytes));
     }
@@ -522,7 +522,7 @@ fn read_session_id(fields: &Fields<'_>) -> Result<Option<SessionId>, Fault> {
     })
 }
 
-fn read_command_id(fields: &Fields<'_>, limits: &Limits) -> Result<Option<CommandId>, Fault> {
+fn read_command_id(fields: &Fields<'_>, limits: &FrameLimits) -> Result<Option<CommandId>, Fault> {
     let Some(id) = fields.text("command_id")? else { return Ok(None) };
     let id = CommandId::from(id);
     let rule = if id.0.is_empty() {

@@ -1,4 +1,4 @@
-//! Verifies the signatures of JSON Web Tokens with `ring`, which TLS has already brought: HS256, RS256 and EdDSA.
+//! Verifies the signatures of JSON Web Tokens with `ring`, which TLS uses too: HS256, RS256 and EdDSA.
 //!
 //! The crate `jsonwebtoken` uses one cryptography provider per process. This provider signs only in tests.
 

@@ -106,10 +106,12 @@ pub async fn serve(
     drop(listener);
     server.stopping.cancel();
     server.running.close();
-    let grace = server.world.clock.sleep(close_timeout * 2 + Duration::from_secs(1));
+    let bound = close_timeout * 2 + Duration::from_secs(1);
+    let grace = server.world.clock.sleep(bound);
     let gone = Box::pin(server.running.wait());
     if let Either::Right(_) = future::select(gone, grace).await {
-        tracing::warn!("clients did not disconnect in time");
+        let clients = server.running.len();
+        tracing::warn!(clients, ?bound, "clients did not disconnect in time");
     }
     Ok(())
 }

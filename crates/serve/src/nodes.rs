@@ -1,7 +1,8 @@
 //! This server as one of several on a journal: its beat, take-over from servers that are gone, and job leases.
 //!
-//! A [`Node`] beats every [`NODE_BEAT`], or every [`RESTING_BEAT`] without sessions and observers, and reads the other nodes every half second. When a node is gone, drains or has
-//! left, its unfinished sessions are taken over here, each first by the node that a hash of its id selects.
+//! A [`Node`] beats every [`NODE_BEAT`], or every [`IDLE_BEAT`] without sessions and observers, and reads the other
+//! nodes every half second. When a node is gone, drains or has left, its unfinished sessions are taken over here, each
+//! first by the node that a hash of its id selects.
 
 mod census;
 mod jobs;
@@ -28,7 +29,7 @@ use crate::server::Server;
 const ROUND_INTERVAL: Duration = Duration::from_millis(500);
 /// The time between two beats of a node without sessions and observers: no other node would take anything over from it, and
 /// an idle server on a file writes less. Others still know it as alive.
-const RESTING_BEAT: Duration = Duration::from_secs(6);
+const IDLE_BEAT: Duration = Duration::from_secs(6);
 /// The row of a node that is gone is removed after this time.
 const REMOVE_AFTER: Duration = Duration::from_secs(600);
 /// The time between two searches for sessions without a writer, while no node ends.
@@ -175,7 +176,7 @@ impl Node {
 
     async fn run_round(&self, engine: &dyn Engine) -> Result<(), Fault> {
         let now = self.world.clock.now();
-        let pause = if self.is_resting(engine) { RESTING_BEAT } else { NODE_BEAT };
+        let pause = if self.is_idle(engine) { IDLE_BEAT } else { NODE_BEAT };
         let is_due = self.state().beat_at.is_none_or(|at| now < at || now.since(at) >= pause);
         if is_due {
             self.beat(engine).await?;
@@ -191,7 +192,7 @@ impl Node {
     }
 
     /// Whether no session is loaded, none was at the last beat, and no client observes one.
-    fn is_resting(&self, engine: &dyn Engine) -> bool {
+    fn is_idle(&self, engine: &dyn Engine) -> bool {
         let state = self.state();
         let was_idle = state.status.sessions == 0 && state.reported.is_empty();
         was_idle && state.observed.is_empty() && engine.loaded() == 0
@@ -360,7 +361,7 @@ pub(crate) async fn exchange_calls(server: Arc<Server>) {
     }
 }
 
-/// CPU time of this process; zero where the system does not tell.
+/// CPU time of this process; 0 if unknown.
 fn cpu_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);

@@ -1,7 +1,7 @@
 //! Adds an observer to a session: first the answer, then the missed frames, then live frames, without a gap.
 //!
 //! The history is read in pages and sent as fast as the observer's outbox accepts it. The observer then joins the hub
-//! at the position it has reached. Frames of the meantime come from the hub's buffer or from another read.
+//! at the position it has reached. Frames sent during the replay come from the hub's buffer or from another read.
 
 #[cfg(test)]
 mod tests;
@@ -78,7 +78,7 @@ impl ObserveRequest {
     }
 }
 
-/// Why a client did not become an observer.
+/// The reason that a client did not become an observer.
 #[derive(Debug)]
 pub(crate) enum ObserveError {
     /// The client has disconnected.

@@ -132,7 +132,7 @@ struct OutboxState {
     frames_added: Notify,
     /// Signals producers: frames were sent, or the outbox was closed.
     frames_removed: Notify,
-    /// The last sign of life from the client, in microseconds.
+    /// The time at which the client last sent a frame or took a part of its stream, in microseconds.
     last_activity: AtomicI64,
 }
 
@@ -163,12 +163,12 @@ impl Outbox {
         self.0.queue.lock().expect("no code panics while holding this")
     }
 
-    /// Records a sign of life from the client.
+    /// Records that the client sent a frame or took a part of its stream.
     pub(crate) fn record_activity(&self, now: Timestamp) {
         self.0.last_activity.store(now.as_micros(), Ordering::Relaxed);
     }
 
-    /// The time of the last sign of life from the client.
+    /// The time of the last recorded activity of the client.
     pub(crate) fn last_activity(&self) -> Timestamp {
         Timestamp::from_micros(self.0.last_activity.load(Ordering::Relaxed))
     }

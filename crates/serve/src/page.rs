@@ -29,7 +29,7 @@ const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src '
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types 'none'";
 
-type Shared = State<Arc<Server>>;
+type ServerState = State<Arc<Server>>;
 type RequestContext = Extension<(Lang, Trace)>;
 
 /// The routes of the page. They contain no data, so they need no authentication.
@@ -73,7 +73,7 @@ macro_rules! shells {
             shell: Shell,
         }
 
-        async fn $handler(server: Shared, named: RequestContext, headers: HeaderMap) -> Response {
+        async fn $handler(server: ServerState, named: RequestContext, headers: HeaderMap) -> Response {
             let shell = Shell::new(&server.0, &named.0, &headers, $name);
             render_page(&server.0, &named.0, &$view { shell })
         }
@@ -100,7 +100,7 @@ struct MissingPage {
 }
 
 /// Answers a browser that opens an unknown address with a page. Programs get a problem.
-pub(crate) async fn serve_missing(server: Shared, request: Request, next: Next) -> Response {
+pub(crate) async fn serve_missing(server: ServerState, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let is_page = request.extensions().get::<MatchedPath>().is_none()
         && request.method() == Method::GET
@@ -120,19 +120,19 @@ fn wants_html(headers: &HeaderMap) -> bool {
     accepted.is_some_and(|accepted| accepted.contains("text/html"))
 }
 
-/// The page of what fails now, with the titles and the remedies of all kinds.
+/// Shows current faults, with the titles and the remedies of all kinds.
 #[derive(Debug, Template)]
 #[template(path = "now.html")]
-struct NowPage {
+struct OverviewPage {
     shell: Shell,
     titles: String,
     remedies: String,
 }
 
-async fn now(server: Shared, named: RequestContext, headers: HeaderMap) -> Response {
+async fn now(server: ServerState, named: RequestContext, headers: HeaderMap) -> Response {
     let shell = Shell::new(&server.0, &named.0, &headers, "now");
     let (titles, remedies) = (catalog::titles(shell.lang), catalog::remedies(shell.lang));
-    render_page(&server.0, &named.0, &NowPage { shell, titles, remedies })
+    render_page(&server.0, &named.0, &OverviewPage { shell, titles, remedies })
 }
 
 /// The statistics page, with the titles of all kinds and the texts of all categories.
@@ -144,7 +144,7 @@ struct FaultsPage {
     categories: String,
 }
 
-async fn faults(server: Shared, named: RequestContext, headers: HeaderMap) -> Response {
+async fn faults(server: ServerState, named: RequestContext, headers: HeaderMap) -> Response {
     let shell = Shell::new(&server.0, &named.0, &headers, "faults");
     let (titles, categories) = (catalog::titles(shell.lang), catalog::categories(shell.lang));
     render_page(&server.0, &named.0, &FaultsPage { shell, titles, categories })
@@ -160,7 +160,7 @@ struct ExplainPage {
 }
 
 async fn explain(
-    server: Shared,
+    server: ServerState,
     named: RequestContext,
     headers: HeaderMap,
     Path(wanted): Path<String>,

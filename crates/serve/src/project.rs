@@ -1,4 +1,4 @@
-//! Projection: a record becomes at most one frame, in the session's language.
+//! Projection: a record becomes at most one frame, in the session's or the observer's language.
 //!
 //! Pure: the same records give the same frames, live, on replay and after a restart. Besides its record, a frame needs
 //! the folded session before it. The projector keeps that state without the conversation, so a projector may start at

@@ -25,7 +25,7 @@ struct Share {
     slots: usize,
     /// Idle time as a multiple of the reading time.
     idle_factor: u32,
-    /// Upper bound of the idle time, whatever the clock says.
+    /// Upper bound of the idle time, also after a jump of the clock.
     idle_max: Duration,
 }
 
@@ -62,7 +62,7 @@ impl ReplayScheduler {
             ReplayUsage::Light => &self.light,
             ReplayUsage::Heavy => &self.heavy,
         };
-        let slot = queue.permits.acquire().await.expect("it is never closed");
+        let slot = queue.permits.acquire().await.expect("the semaphore is never closed");
         let idle_until = queue.take_slot();
         let mut permit =
             ReplayPermit { queue, clock: &*self.clock, idle_until, began: None, _slot: slot };
@@ -190,7 +190,7 @@ mod tests {
         };
         tokio::select! {
             biased;
-            _ = crowd => panic!("the crowd was served first"),
+            _ = crowd => panic!("the heavy replays were served first"),
             took = honest => assert_eq!(took, PIECE * 10),
         }
     }
@@ -203,7 +203,7 @@ mod tests {
         drop(permit);
         for _ in 0..3 {
             let left = replays.acquire(ReplayUsage::Heavy).now_or_never();
-            assert!(left.is_none(), "the place has not rested");
+            assert!(left.is_none(), "the slot is still idle");
         }
         let began = Instant::now();
         drop(replays.acquire(ReplayUsage::Heavy).await);

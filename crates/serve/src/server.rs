@@ -106,11 +106,11 @@ impl Server {
         Outbox::new(self.config.limits.observer_bytes, Arc::clone(&self.budget), self.now())
     }
 
-    pub(crate) fn inbound_limits(&self) -> inbound::Limits {
-        inbound::Limits {
-            frame_bytes: self.config.core.frame_bytes,
-            json_depth: self.config.core.json_depth,
-            ..inbound::Limits::default()
+    pub(crate) fn inbound_limits(&self) -> inbound::FrameLimits {
+        inbound::FrameLimits {
+            frame_bytes: self.config.shared_limits.frame_bytes,
+            json_depth: self.config.shared_limits.json_depth,
+            ..inbound::FrameLimits::default()
         }
     }
 
@@ -319,7 +319,7 @@ fn stricter_mode(one: Mode, other: Mode) -> Mode {
         .unwrap_or(Mode::Auto)
 }
 
-/// A command for a session. It gets an id of our own if the client gave none.
+/// A command for a session. It gets a generated id if the client gave none.
 #[derive(Debug)]
 pub(crate) struct CommandRequest {
     pub(crate) by: String,

@@ -108,7 +108,7 @@ enum ClosedHalf {
     Writer(Result<CloseReason, Error>),
 }
 
-/// Why reading ended.
+/// The reason for the end of reading.
 enum ReadEnd {
     /// The client closed with this code and reason.
     Closed(u16, String),

@@ -30,7 +30,7 @@ use crate::alerts::FaultNotice;
 
 use self::{
     fold::SessionCounters,
-    ledger::{StatsLedger, WINDOW_MAX, time_before},
+    ledger::{MinuteCounters, WINDOW_MAX, time_before},
 };
 
 /// Upper bound of records counted per query. Beyond it, the report is marked incomplete.
@@ -47,7 +47,7 @@ const OVERLAP: Duration = Duration::from_mins(5);
 /// The statistics so far. Owned by the server and updated by queries.
 #[derive(Debug, Default)]
 pub struct Stats {
-    ledger: StatsLedger,
+    ledger: MinuteCounters,
     session_counters: HashMap<SessionId, SessionCounters>,
     /// All changes of sessions before this time are counted.
     seen: Option<Timestamp>,
@@ -82,7 +82,7 @@ impl Stats {
 
     /// Counts new records and returns the sessions that the selected faults hit within a time, with the time of the last
     /// such fault; the latest first.
-    pub(crate) async fn sessions_hit(
+    pub(crate) async fn sessions_with_fault(
         &mut self,
         journal: &dyn Reader,
         selector: &FaultSelector,
@@ -202,7 +202,7 @@ impl Stats {
 async fn read(
     journal: &dyn Reader,
     counters: &mut SessionCounters,
-    ledger: &mut StatsLedger,
+    ledger: &mut MinuteCounters,
 ) -> Result<usize, Fault> {
     let page = journal.read(counters.session(), counters.after, PAGE).await?;
     if counters.epoch.is_some_and(|epoch| epoch != page.epoch) {

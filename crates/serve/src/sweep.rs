@@ -177,7 +177,7 @@ impl Server {
         };
         for session in due {
             if !self.is_observed(session) && self.is_writer(session).await {
-                self.cancel_turn(session, "the run had no observer for too long").await;
+                self.cancel_turn(session, "the turn had no observer for too long").await;
             }
         }
     }

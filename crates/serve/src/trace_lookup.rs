@@ -1,4 +1,4 @@
-//! Where an operator reads more about a trace: a link to the configured trace viewer, and the lines of this server's
+//! Further sources about a trace, for operators: a link to the configured trace viewer, and the lines of this server's
 //! log file.
 
 use std::{

@@ -19,14 +19,15 @@ pub(crate) struct AlertsConfig {
     /// URL that alerts are posted to; without one there are no alerts.
     #[serde(skip_serializing)]
     webhook: Option<SecretText>,
-    /// `round`: milliseconds between two checks. `pause`: milliseconds between two alerts about the same fault.
+    /// Milliseconds between two checks for new faults.
     #[serde(skip_serializing_if = "Option::is_none")]
-    round: Option<u64>,
+    check_interval: Option<u64>,
+    /// Milliseconds between two alerts about the same fault, at least.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pause: Option<u64>,
+    min_interval: Option<u64>,
     /// Milliseconds after which a call whose outcome is unknown raises an alert; absent or 0 for never.
     #[serde(skip_serializing_if = "Option::is_none")]
-    doubt: Option<u64>,
+    doubt_after: Option<u64>,
     /// Rates of faults that raise an alert.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     threshold: Vec<Threshold>,
@@ -48,9 +49,9 @@ impl AlertsConfig {
     /// journal without a file has none.
     pub(crate) fn to_alerts(&self, journal: Option<&Path>) -> Option<budao_serve::alerts::Alerts> {
         let mut rules = Rules { threshold: self.threshold.clone(), ..Rules::default() };
-        rules.round = self.round.map_or(rules.round, Duration::from_millis);
-        rules.pause = self.pause.map_or(rules.pause, Duration::from_millis);
-        rules.doubt = self.doubt.map_or(rules.doubt, Duration::from_millis);
+        rules.check_interval = self.check_interval.map_or(rules.check_interval, Duration::from_millis);
+        rules.min_interval = self.min_interval.map_or(rules.min_interval, Duration::from_millis);
+        rules.doubt_after = self.doubt_after.map_or(rules.doubt_after, Duration::from_millis);
         let cursor = journal.map(|journal| {
             let mut name = journal.as_os_str().to_owned();
             name.push("-alerts");

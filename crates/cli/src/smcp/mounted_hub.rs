@@ -114,7 +114,7 @@ impl MountedHub {
     pub(crate) fn mount(&self, server: &mut budao_serve::Config) {
         let hub = self.hub.clone();
         server.extra_routes = self.hub.router();
-        server.hub =
+        server.smcp_counters =
             Some(CounterSource::new(move || serde_json::to_value(hub.stats()).unwrap_or_default()));
     }
 

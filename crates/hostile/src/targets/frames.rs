@@ -5,7 +5,7 @@ use budao_core::{Lang, Timestamp, fault::Fact, fault::Kind};
 use budao_serve::{
     Keyring,
     frame::connection::{CommandRef, rejected},
-    inbound::{EVENTS, Limits, parse},
+    inbound::{EVENTS, FrameLimits, parse},
     signed_state::SignedState,
 };
 use serde_json::Value;
@@ -13,7 +13,7 @@ use serde_json::Value;
 /// A client's frame is parsed or refused, and every refusal can be rendered.
 pub(super) fn inbound(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let limits = Limits { frame_bytes: 4096, ..Limits::default() };
+    let limits = FrameLimits { frame_bytes: 4096, ..FrameLimits::default() };
     match parse(text, &limits) {
         Ok(inbound) => {
             let event = format!("user.{}", inbound.request.action());

@@ -107,7 +107,7 @@ async fn serve(journal: Option<&Path>, behaviour: Option<&str>) {
         .build()
         .expect("a runtime");
     let mut config = Config::new(Auth::open(), Keyring::random(1, 2));
-    config.core = limits;
+    config.shared_limits = limits;
     config.settings = Settings {
         permissions: Permissions { mode: Mode::Auto, ..Permissions::default() },
         ..Settings::default()

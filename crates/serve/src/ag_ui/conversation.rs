@@ -12,7 +12,7 @@ use budao_core::{
 use serde_json::{Value, json};
 
 use super::projector::{answer_id, message_id, outcome_text, result_id};
-use crate::front_end::{PagedReader, RunNote, run_of};
+use crate::front_end::{PagedReader, RunAnnotation, run_of};
 
 /// The most messages of a snapshot; the newest are kept.
 const MESSAGES_MAX: usize = 2_000;
@@ -77,7 +77,9 @@ impl Conversation {
         let Some(activity) = Activity::of(&record.event) else { return };
         match activity {
             Activity::Annotated { topic, data } => {
-                if let Some(RunNote { run, message: Some(message) }) = RunNote::read(topic, data) {
+                if let Some(RunAnnotation { run, message: Some(message) }) =
+                    RunAnnotation::read(topic, data)
+                {
                     self.ids.insert(run, message);
                 }
             }

@@ -89,7 +89,7 @@ pub(crate) async fn runtime_connect(
     let joined = async {
         check(&agent)?;
         let permit = server.admission.admit(&caller.identity.tenant)?;
-        let limit = server.config.core.frame_bytes_hard;
+        let limit = server.config.shared_limits.frame_bytes_hard;
         let input = RunInput::read(json_body(&server, request, limit).await?)?;
         let id = &input.thread_id;
         match Thread::find(&server, &caller, &permit, id).await? {

@@ -15,16 +15,16 @@ use super::{input::RunInput, projector::AgUiProjector};
 use crate::{
     admission::AdmissionPermit,
     front_end::{
-        PagedReader, Prelude, RESUME, RunAction, RunNote, StreamCursor, StreamPlan, Submission,
-        Thread, cancel_thread, encode_uri, json_body, message_command, offer_tools, query_of,
-        respond, submit_run,
+        EventSink, PagedReader, Prelude, Projection as _, RESUME, RunAction, RunAnnotation, StreamCursor, StreamPlan,
+        Submission, Thread, cancel_thread, encode_uri, json_body, message_command, offer_tools,
+        query_of, respond, submit_run,
     },
     http_api::{Caller, fault_response},
     problem::Problem,
     server::Server,
 };
 
-/// Where a stream continues.
+/// The position at which a stream continues.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default)]
@@ -123,8 +123,9 @@ pub(super) async fn begin(
     root: &str,
 ) -> Result<Response, Fault> {
     let permit = server.admission.admit(&caller.identity.tenant)?;
-    let input =
-        RunInput::read(json_body(server, request, server.config.core.frame_bytes_hard).await?)?;
+    let input = RunInput::read(
+        json_body(server, request, server.config.shared_limits.frame_bytes_hard).await?,
+    )?;
     let id = &input.thread_id;
     let found = Thread::find(server, caller, &permit, id).await?;
     let seen = input.check_history(found.as_ref().map_or(0, |thread| thread.state.turns))?;
@@ -139,9 +140,9 @@ pub(super) async fn begin(
     }
     let has_message = actions.iter().any(|action| matches!(action, RunAction::Message(_)));
     let actions = thread.complete_actions(&input.run_id, actions)?;
-    let note = RunNote { run: input.run_id.clone(), message };
+    let annotation = RunAnnotation { run: input.run_id.clone(), message };
     let head = thread.state.head;
-    let at = submit_run(server, caller, &thread, Submission { note, actions }).await?;
+    let at = submit_run(server, caller, &thread, Submission { annotation, actions }).await?;
     let own = has_message.then(|| message_command(&input.run_id));
     // The client has seen less, or this run before.
     let is_behind = at < head || (has_message && seen < thread.state.turns);
@@ -165,11 +166,17 @@ pub(super) async fn join_thread(
     (id, root): (&str, &str),
     thread: Thread,
 ) -> Result<Response, Fault> {
-    let after = (thread.state.head, usize::MAX);
     let starts_soon = thread.state.turn.is_none() && !thread.is_idle();
     let prelude = if starts_soon { Prelude::IfActive } else { Prelude::Always };
     let reader = PagedReader { server, permit: &permit };
-    let (plan, state) = StreamPlan::new(&reader, &thread, after, prelude).await?;
+    let (plan, state) = match thread.is_idle() {
+        // The last turn is projected too: a client that joins after it gets its own end.
+        true => StreamPlan::after_last_turn(&reader, &thread).await?,
+        false => {
+            let after = (thread.state.head, usize::MAX);
+            StreamPlan::new(&reader, &thread, after, prelude).await?
+        }
+    };
     let projector = AgUiProjector::new(id, &state, plan.from, language(caller, &thread))
         .with_snapshot(starts_soon);
     let resume = vec![(RESUME, resume_address(root, id, None))];
@@ -189,14 +196,35 @@ async fn resume(
     let after = (cursor.seq, cursor.index);
     let reader = PagedReader { server, permit: &permit };
     let (plan, state) = StreamPlan::new(&reader, &thread, after, Prelude::Nothing).await?;
-    if thread.is_idle() && plan.from == cursor.seq && state.turns == thread.state.turns {
-        return Ok(StatusCode::NO_CONTENT.into_response());
-    }
     let own = query.run.as_deref().map(message_command);
     let projector =
         AgUiProjector::new(id, &state, plan.from, language(caller, &thread)).ending_with(own);
+    if thread.is_idle() && !has_end(&reader, &thread, projector.clone(), plan).await? {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
     let resume = resume_address("", id, query.run.as_deref());
     respond(server, caller, permit, &thread, plan, Box::new(projector), vec![(RESUME, resume)])
+}
+
+/// Whether a run of an idle thread ends after the cursor of a plan. Without one, the stream would never end.
+async fn has_end(
+    reader: &PagedReader<'_>,
+    thread: &Thread,
+    mut projector: AgUiProjector,
+    plan: StreamPlan,
+) -> Result<bool, Fault> {
+    let mut has_end = false;
+    let range = (plan.from, thread.state.head);
+    reader
+        .visit(thread.session, range, |stored| {
+            let mut sink = EventSink::default();
+            projector.project(&stored.record()?, &mut sink);
+            let (events, is_end) = sink.count();
+            has_end = is_end && (stored.seq, events.saturating_sub(1)) > plan.after;
+            Ok(!has_end)
+        })
+        .await?;
+    Ok(has_end)
 }
 
 /// The address at which a stream continues. A run without a message ends with the turn that it continues.

@@ -23,7 +23,9 @@ use serde_json::{Value, json};
 use super::conversation;
 use crate::{
     connection::Connection,
-    front_end::{EventSink, Notices, PagedReader, Prelude, Projection, RunNote, TurnCalls, run_of},
+    front_end::{
+        EventSink, Notices, PagedReader, Prelude, Projection, RunAnnotation, TurnCalls, run_of,
+    },
 };
 
 /// The id of the message of an attempt at a step. The first attempt has the plain one.
@@ -97,6 +99,8 @@ pub(crate) struct AgUiProjector {
     calls: TurnCalls,
     /// Whether the next run begins with the conversation so far.
     must_send_snapshot: bool,
+    /// The event that ended the last turn, for a client that joins after it.
+    last_end: Option<String>,
 }
 
 impl AgUiProjector {
@@ -120,6 +124,7 @@ impl AgUiProjector {
             reasoning_count: 0,
             calls: TurnCalls::default(),
             must_send_snapshot: false,
+            last_end: None,
         }
     }
 
@@ -342,9 +347,11 @@ impl AgUiProjector {
         };
         let is_end = self.own_message.is_none() || self.own_message == self.message;
         self.state = RunState::Idle;
+        let event = event.to_string();
+        self.last_end = Some(event.clone());
         match is_end {
-            true => sink.push_end(event.to_string()),
-            false => Self::push_event(sink, &event),
+            true => sink.push_end(event),
+            false => sink.push(event),
         }
     }
 
@@ -367,8 +374,10 @@ impl AgUiProjector {
                 self.project_turn_end(stop, fault, usage, sink);
             }
             Activity::Annotated { topic, data } => {
-                let note = RunNote::read(topic, data).filter(|note| note.message.is_none());
-                self.next_run = note.map(|note| note.run).or_else(|| self.next_run.take());
+                let annotation = RunAnnotation::read(topic, data)
+                    .filter(|annotation| annotation.message.is_none());
+                self.next_run =
+                    annotation.map(|annotation| annotation.run).or_else(|| self.next_run.take());
             }
             Activity::ControlRequested { request: ControlRequest::Withdraw(command), .. }
                 if self.own_message.as_ref() == Some(command) =>
@@ -459,6 +468,19 @@ impl AgUiProjector {
         }
     }
 
+    /// The event that ended the last run. A thread without a turn has none, and is as after a success.
+    fn last_run_end(&self) -> String {
+        let outcome = match (self.calls.pause(), &self.last_end) {
+            (Some(pause), _) => self.pause_outcome(&pause),
+            (None, Some(end)) => return end.clone(),
+            (None, None) => json!({ "type": "success" }),
+        };
+        let finished = json!({
+            "type": "RUN_FINISHED", "threadId": self.thread, "runId": self.run, "outcome": outcome,
+        });
+        finished.to_string()
+    }
+
     /// Sends the start events of the open step, text and reasoning again, for a client that joins here.
     fn reopen_parts(&mut self, sink: &mut EventSink) {
         if let Some(step) = self.step {
@@ -502,17 +524,9 @@ impl Projection for AgUiProjector {
                 self.reopen_parts(sink);
             }
             (RunState::Idle | RunState::Paused, Prelude::Always) => {
-                let outcome = match self.calls.pause() {
-                    Some(pause) => self.pause_outcome(&pause),
-                    None => json!({ "type": "success" }),
-                };
                 Self::push_event(sink, &started);
                 sink.push_snapshot();
-                let finished = json!({
-                    "type": "RUN_FINISHED", "threadId": self.thread, "runId": run,
-                    "outcome": outcome,
-                });
-                sink.push_end(finished.to_string());
+                sink.push_end(self.last_run_end());
             }
         }
     }

@@ -41,7 +41,7 @@ fn events_of(records: &[Record]) -> Vec<((u64, usize), String)> {
 
 #[test]
 fn a_session_as_ag_ui_events() {
-    let events = events_of(&generated::Session::new(3).records);
+    let events = events_of(&generated::SessionGenerator::new(3).records);
     let lines: Vec<String> =
         events.iter().map(|((seq, index), json)| format!("{seq}.{index} {json}")).collect();
     insta::assert_snapshot!(lines.join("\n"));
@@ -49,7 +49,7 @@ fn a_session_as_ag_ui_events() {
 
 #[test]
 fn a_question_about_a_cap_and_its_answer_name_the_cap() {
-    let mut records = generated::Session::new(3).records;
+    let mut records = generated::SessionGenerator::new(3).records;
     let turn = records.iter().position(|it| matches!(it.event, Event::TurnStarted { .. })).unwrap();
     records.truncate(turn + 1);
     let setting = "models.spending.turn";
@@ -118,7 +118,7 @@ console.log(accepted);
 fn the_verifier_of_the_client_accepts_generated_sessions_and_builds_the_same_messages() {
     let (mut input, sessions) = (String::new(), generated::sessions());
     for seed in 0..sessions {
-        let records = generated::Session::new(seed).records;
+        let records = generated::SessionGenerator::new(seed).records;
         let mut stream = Stream::new();
         let events: Vec<String> =
             records.iter().flat_map(|record| stream.apply(record)).map(|(_, json)| json).collect();
@@ -134,7 +134,7 @@ fn the_verifier_of_the_client_accepts_generated_sessions_and_builds_the_same_mes
 #[test]
 fn a_projection_that_begins_with_the_running_turn_gives_the_same_events() {
     for seed in 0..200 {
-        let records = generated::Session::new(seed).records;
+        let records = generated::SessionGenerator::new(seed).records;
         let whole = events_of(&records);
         let last = records.last().map_or(0, |record| record.turn);
         for turn in 1..=last {
@@ -170,7 +170,7 @@ fn a_projection_that_begins_with_the_running_turn_gives_the_same_events() {
 #[test]
 fn a_client_that_joins_anywhere_has_the_conversation_of_one_that_was_there() {
     for seed in 0..200 {
-        let records = generated::Session::new(seed).records;
+        let records = generated::SessionGenerator::new(seed).records;
         let mut stream = Stream::new();
         for record in &records {
             stream.apply(record);

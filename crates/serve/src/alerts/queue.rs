@@ -113,13 +113,13 @@ impl AlertQueue {
 
     /// Adds the calls whose outcome is unknown for as long as the rule says.
     pub(super) fn add_doubts(&mut self, doubts: &[OpenDoubt], now: Timestamp) {
-        if self.rules.doubt.is_zero() {
+        if self.rules.doubt_after.is_zero() {
             return;
         }
         let from = self.doubts_seen;
         self.doubts_seen = from.max(now);
         for doubt in doubts {
-            let due = doubt.since.after(self.rules.doubt);
+            let due = doubt.since.after(self.rules.doubt_after);
             if due > now || due <= from {
                 continue;
             }
@@ -176,7 +176,7 @@ impl AlertQueue {
             let found: Vec<FaultNotice> = self.recent.iter().filter(fits).cloned().collect();
             let count = found.len() as u64;
             let is_paused =
-                self.last_sent.get(&key).is_some_and(|at| now.since(*at) < self.rules.pause);
+                self.last_sent.get(&key).is_some_and(|at| now.since(*at) < self.rules.min_interval);
             if let Some(last) = found.last().filter(|_| count > threshold.more_than && !is_paused) {
                 self.pending.remove(&key);
                 self.add(key, last, count);
@@ -208,8 +208,9 @@ impl AlertQueue {
 
     /// The next message that is due.
     pub(super) fn next_due(&self, now: Timestamp) -> Option<AlertMessage> {
-        let is_paused =
-            |key: &Key| self.last_sent.get(key).is_some_and(|at| now.since(*at) < self.rules.pause);
+        let is_paused = |key: &Key| {
+            self.last_sent.get(key).is_some_and(|at| now.since(*at) < self.rules.min_interval)
+        };
         let (key, pending) = self.pending.iter().find(|(key, _)| !is_paused(key))?;
         Some(self.message(*key, pending))
     }
@@ -347,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_call_in_doubt_is_reported_once_when_nobody_settled_it_in_time() {
-        let rules = Rules { doubt: Duration::from_secs(600), ..Rules::default() };
+        let rules = Rules { doubt_after: Duration::from_secs(600), ..Rules::default() };
         let doubt = |seconds: u64, call: &str| OpenDoubt {
             session: SessionId(uuid::Uuid::nil()),
             call: call.into(),

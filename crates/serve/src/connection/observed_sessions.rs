@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Connection, DisconnectReason, ObservedSession};
 use crate::{
     hub::Hub,
-    inbound::Refusal,
+    inbound::FrameRefusal,
     observe::{ObserveError, ObserveRequest, observe},
     observer_format::ObserverFormat,
     server::CommandRequest,
@@ -103,7 +103,7 @@ impl Connection {
                 self.remove_observation(request.session, cancel);
                 let (session, command) = (Some(request.session), request.command.clone());
                 let action = Some(request.action);
-                let refusal = Refusal { fault, action, session, command, language: None };
+                let refusal = FrameRefusal { fault, action, session, command, language: None };
                 let _ = self.refuse(refusal, self.server.world.trace()).await;
             }
         }

@@ -22,7 +22,7 @@ pub struct ConnectedFields<'a> {
     pub version: &'a str,
     /// Interval between heartbeats.
     pub heartbeat: std::time::Duration,
-    /// How long a run continues without any observer.
+    /// How long a turn continues without any observer.
     pub unobserved: std::time::Duration,
     /// How long a session is kept after its last event.
     pub retention: std::time::Duration,

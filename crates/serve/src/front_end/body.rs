@@ -22,7 +22,7 @@ pub(crate) async fn json_body(
     request: Request,
     max: usize,
 ) -> Result<Map<String, Value>, Fault> {
-    let limits = inbound::Limits { frame_bytes: max, ..server.inbound_limits() };
+    let limits = inbound::FrameLimits { frame_bytes: max, ..server.inbound_limits() };
     let (parts, body) = request.into_parts();
     let announced = parts.headers.get(header::CONTENT_LENGTH);
     let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());

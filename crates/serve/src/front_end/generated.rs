@@ -17,17 +17,17 @@ use budao_core::{
 };
 use serde_json::json;
 
-use super::{RunNote, WORKER, message_command};
+use super::{RunAnnotation, WORKER, message_command};
 
-/// A small generator of numbers; the same seed gives the same session.
-pub(crate) struct Session {
+/// Generates a session from a seed; the same seed gives the same session.
+pub(crate) struct SessionGenerator {
     seed: u64,
     pub(crate) records: Vec<Record>,
     turn: u64,
     calls: u64,
 }
 
-impl Session {
+impl SessionGenerator {
     /// A session of a few turns.
     pub(crate) fn new(seed: u64) -> Self {
         let mut session =
@@ -64,8 +64,8 @@ impl Session {
     fn run_turn(&mut self) {
         let next = self.turn + 1;
         let run = format!("run-{next}");
-        let note = RunNote { run: run.clone(), message: Some(format!("user-{next}")) };
-        self.push(Event::Annotated { topic: "serve.run".to_owned(), data: json!(note) });
+        let annotation = RunAnnotation { run: run.clone(), message: Some(format!("user-{next}")) };
+        self.push(Event::Annotated { topic: "serve.run".to_owned(), data: json!(annotation) });
         let command = message_command(&run);
         let content = vec![Block::Text(format!("question {next}"))];
         self.push(Event::MessageAccepted { command: command.clone(), content });
@@ -317,7 +317,7 @@ const ROUNDS: usize = 5;
 /// # Panics
 /// When an event costs more than [`EVENT_COST`].
 pub(crate) fn check_cost(name: &str, project: impl Fn(&[Record]) -> usize) {
-    let sessions: Vec<Session> = (0..300).map(Session::new).collect();
+    let sessions: Vec<SessionGenerator> = (0..300).map(SessionGenerator::new).collect();
     let rounds = (0..ROUNDS).map(|_| {
         let began = Instant::now();
         let events: usize = sessions.iter().map(|session| project(&session.records)).sum();

@@ -1,4 +1,4 @@
-//! Identifiers: the commands of a run, the note that a run leaves in the session, and the cursor of a stream.
+//! Identifiers: the commands of a run, the annotation that a run leaves in the session, and the cursor of a stream.
 
 use budao_core::{
     Fault, Kind,
@@ -15,7 +15,7 @@ use crate::inbound;
 const ID_CHARS: usize = 200;
 /// The prefix of the commands that runs submit.
 const RUN_PREFIX: &str = "run:";
-/// The topic of the note of a run.
+/// The topic of the annotation of a run.
 const RUN_TOPIC: &str = "serve.run";
 
 /// Checks an id that a front end chose.
@@ -53,9 +53,9 @@ pub(crate) fn run_of(command: &CommandId) -> &str {
     command.0.strip_prefix(RUN_PREFIX).unwrap_or(&command.0)
 }
 
-/// The note that precedes the effects of a run. It makes the ids that the front end chose durable.
+/// The annotation that precedes the effects of a run. It makes the ids that the front end chose durable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct RunNote {
+pub(crate) struct RunAnnotation {
     /// The front end's id of the run.
     pub(crate) run: String,
     /// The front end's id of the message; absent if the run brings answers to questions or results of calls.
@@ -63,21 +63,21 @@ pub(crate) struct RunNote {
     pub(crate) message: Option<String>,
 }
 
-impl RunNote {
-    /// The command that writes the note.
+impl RunAnnotation {
+    /// The command that writes the annotation.
     pub(super) fn command(&self) -> (CommandId, CommandBody) {
         let data = serde_json::json!(self);
         let body = CommandBody::Annotate { topic: RUN_TOPIC.to_owned(), data };
         (run_command(&self.run, "note"), body)
     }
 
-    /// Reads the note of a run; `None` for other annotations.
+    /// Reads the annotation of a run; `None` for other annotations.
     pub(crate) fn read(topic: &str, data: &Value) -> Option<Self> {
         (topic == RUN_TOPIC).then(|| Self::deserialize(data).ok()).flatten()
     }
 }
 
-/// A place in a stream: after the event `index` of the record `seq`.
+/// A position in a stream: after the event `index` of the record `seq`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamCursor {
     pub(crate) session: SessionId,

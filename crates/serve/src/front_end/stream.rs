@@ -116,7 +116,7 @@ pub(crate) trait Projection: Send {
     }
 }
 
-/// Where a stream begins.
+/// The start of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamPlan {
     /// The observation begins after this position.
@@ -155,6 +155,19 @@ impl StreamPlan {
         };
         Ok((Self { from, after, prelude, skip: 0 }, state))
     }
+
+    /// A plan for a thread without a running turn: the conversation so far and the end of its last turn. The projection
+    /// begins before that turn.
+    pub(crate) async fn after_last_turn(
+        reader: &PagedReader<'_>,
+        thread: &Thread,
+    ) -> Result<(Self, Session), Fault> {
+        let head = thread.state.head;
+        let from = reader.last_turn(thread).await?.unwrap_or(head);
+        let state = reader.fold_at(thread, from).await?;
+        let (after, prelude) = ((head, usize::MAX), Prelude::Always);
+        Ok((Self { from, after, prelude, skip: 0 }, state))
+    }
 }
 
 /// Answers with a stream.
@@ -180,7 +193,7 @@ pub(crate) fn respond(
         next_heartbeat: server.world.clock.sleep(server.config.limits.heartbeat),
         projection,
         plan,
-        place: (thread.session, thread.epoch),
+        thread_key: (thread.session, thread.epoch),
         last_seq: plan.from,
         has_prelude: false,
         is_over: false,
@@ -205,7 +218,7 @@ struct RunStream {
     next_heartbeat: BoxFuture<'static, ()>,
     projection: Box<dyn Projection>,
     plan: StreamPlan,
-    place: (SessionId, Epoch),
+    thread_key: (SessionId, Epoch),
     /// The position of the last record.
     last_seq: Seq,
     has_prelude: bool,
@@ -221,7 +234,7 @@ impl RunStream {
         let result = match self.next_chunk().await {
             Ok(chunk) => Ok(chunk),
             Err(fault) => {
-                tracing::info!(session = %self.place.0, %fault, "front end stream interrupted");
+                tracing::info!(session = %self.thread_key.0, %fault, "front end stream interrupted");
                 self.is_over = true;
                 // The connection is reset: the client must not take the end for success.
                 Err(io::Error::other("the stream was interrupted"))
@@ -299,7 +312,7 @@ impl RunStream {
         seq: Option<Seq>,
         text: &mut String,
     ) -> Result<(), Fault> {
-        let (session, epoch) = self.place;
+        let (session, epoch) = self.thread_key;
         let last = sink.0.len().saturating_sub(1);
         for (index, event) in sink.0.into_iter().enumerate() {
             if seq.is_some_and(|seq| (seq, index) <= self.plan.after) {

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{
     Thread, WORKER,
-    ids::{RunNote, message_command, run_command},
+    ids::{RunAnnotation, message_command, run_command},
 };
 use crate::{
     commands::command_body,
@@ -45,7 +45,7 @@ pub(crate) enum RunAction {
 /// A run and its effects.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Submission {
-    pub(crate) note: RunNote,
+    pub(crate) annotation: RunAnnotation,
     pub(crate) actions: Vec<RunAction>,
 }
 
@@ -60,11 +60,11 @@ pub(crate) async fn submit_run(
     thread: &Thread,
     submission: Submission,
 ) -> Result<Seq, Fault> {
-    let Submission { note, actions } = submission;
-    let (command, body) = note.command();
+    let Submission { annotation, actions } = submission;
+    let (command, body) = annotation.command();
     let at = submit(server, caller, thread, command, body).await?;
     for action in actions {
-        for (command, body) in commands_for(&note.run, action, thread) {
+        for (command, body) in commands_for(&annotation.run, action, thread) {
             submit(server, caller, thread, command, body).await?;
         }
     }

@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    guard::{Caller, fault_response},
+    middleware::{Caller, fault_response},
     sessions::session_id,
 };
 use crate::{problem::Problem, project::Projector, server::Server, session_meta};
@@ -162,6 +162,6 @@ fn no_fault_at(session: SessionId, seq: &str) -> Fault {
     Fault::new(Kind::BadRequest, Operation::ServeRequest)
         .with(Fact::Session, session.to_string())
         .with(Fact::Field, "seq")
-        .with(Fact::Expected, "the position of an event that tells of a fault")
+        .with(Fact::Expected, "the position of an event that reports a fault")
         .with(Fact::Received, seq.chars().take(40).collect::<String>())
 }

@@ -17,9 +17,9 @@ use http::{HeaderMap, StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use super::{
-    guard::{Caller, fault_response},
+    middleware::{Caller, fault_response},
     sessions::{IDEMPOTENCY_KEY, session_id},
-    views::SessionOpened,
+    views::CreateSessionResponse,
 };
 use crate::{
     front_end::json_body,
@@ -34,8 +34,8 @@ use crate::{
     params(("session" = String, Path, description = "The session's id, a UUID")),
     request_body = super::openapi::NewFork,
     responses(
-        (status = 201, description = "The fork was opened", body = SessionOpened),
-        (status = 200, description = "The same command id has already opened the fork", body = SessionOpened),
+        (status = 201, description = "The fork was opened", body = CreateSessionResponse),
+        (status = 200, description = "The same command id has already opened the fork", body = CreateSessionResponse),
         (status = "default", description = "A fault as problem details (RFC 9457)", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -48,7 +48,7 @@ pub(super) async fn fork(
 ) -> Response {
     let forked = async {
         let parent = session_id(&session)?;
-        let body = json_body(&server, request, server.config.core.frame_bytes).await?;
+        let body = json_body(&server, request, server.config.shared_limits.frame_bytes).await?;
         fork_session(&server, &caller, parent, &body, &headers).await
     };
     match forked.await {
@@ -61,7 +61,7 @@ fn opened_response(OpenedSession { session, is_new }: OpenedSession) -> Response
     let location = [(header::LOCATION, format!("/v1/sessions/{session}"))];
     let events = format!("/v1/sessions/{session}/events");
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    let body = SessionOpened { session_id: session, existed: !is_new, events };
+    let body = CreateSessionResponse { session_id: session, existed: !is_new, events };
     (status, location, Json(body)).into_response()
 }
 

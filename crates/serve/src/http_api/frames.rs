@@ -18,7 +18,7 @@ use http::header;
 use serde::Deserialize;
 
 use super::{
-    guard::{Caller, fault_response},
+    middleware::{Caller, fault_response},
     sessions::{bad_query_fault, session_id},
 };
 use crate::{problem::Problem, project::Projector, server::Server, session_meta};

@@ -19,7 +19,7 @@ use http::header;
 use metrics::{counter, gauge};
 
 use super::{
-    guard::{Caller, fault_response, refuse},
+    middleware::{Caller, fault_response, refuse},
     stats::require_operator,
 };
 use crate::stats::render_gates;

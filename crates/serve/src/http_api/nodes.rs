@@ -11,7 +11,7 @@ use budao_core::Fault;
 use serde::Serialize;
 
 use super::{
-    guard::{Caller, fault_response},
+    middleware::{Caller, fault_response},
     stats::require_operator,
 };
 use crate::{nodes::NodeView, problem::Problem, server::Server};

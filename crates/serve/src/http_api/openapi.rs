@@ -9,7 +9,9 @@ use utoipa::{
 use super::{
     fault_renderings::{self, FaultRenderings, OperatorRendering},
     fork, frames, nodes, sessions, stats, tools, traces,
-    views::{CommandAccepted, QuestionView, SessionItem, SessionList, SessionOpened, SessionView},
+    views::{
+        CommandResponse, CreateSessionResponse, QuestionView, SessionItem, SessionList, SessionView,
+    },
 };
 use crate::{ag_ui, mcp, problem::Problem, sse, stats::Report, ui_stream};
 
@@ -59,7 +61,7 @@ pub fn openapi() -> String {
         ui_stream::cancel,
     ),
     components(schemas(
-        CommandAccepted, QuestionView, SessionItem, SessionList, SessionOpened, SessionView, Problem,
+        CommandResponse, QuestionView, SessionItem, SessionList, CreateSessionResponse, SessionView, Problem,
         FaultRenderings, OperatorRendering, Report, NewSession, NewMessage, NewAnswer, NewCancel, NewCommand, NewFork,
     )),
     modifiers(&Bearer),

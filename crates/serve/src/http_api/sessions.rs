@@ -21,10 +21,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    guard::{Caller, fault_response},
+    middleware::{Caller, fault_response},
     openapi::{NewAnswer, NewCancel, NewCommand, NewMessage, NewSession},
     stats::require_operator,
-    views::{CommandAccepted, SessionItem, SessionList, SessionOpened, SessionView},
+    views::{CommandResponse, CreateSessionResponse, SessionItem, SessionList, SessionView},
 };
 use crate::{
     commands::command_body,
@@ -45,7 +45,7 @@ const HITS_LOOKED_UP: usize = 1_000;
 /// Records read per chunk of an export.
 const PAGE: PageLimits = PageLimits { records: 1024, bytes: 512 * 1024 };
 
-type Shared = State<Arc<Server>>;
+type ServerState = State<Arc<Server>>;
 
 /// Parses the body as the `user.*` event that the route stands for.
 fn parse_event(
@@ -94,19 +94,20 @@ pub(super) fn session_id(text: &str) -> Result<SessionId, Fault> {
     path = "/v1/sessions",
     request_body = NewSession,
     responses(
-        (status = 201, description = "The session was opened", body = SessionOpened),
-        (status = 200, description = "The same command id has already opened the session", body = SessionOpened),
+        (status = 201, description = "The session was opened", body = CreateSessionResponse),
+        (status = 200, description = "The same command id has already opened the session", body = CreateSessionResponse),
         (status = "default", description = "A fault as problem details (RFC 9457)", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn create(
-    State(server): Shared,
+    State(server): ServerState,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     request: Request,
 ) -> Response {
     let opened = async {
-        let mut content = json_body(&server, request, server.config.core.frame_bytes).await?;
+        let mut content =
+            json_body(&server, request, server.config.shared_limits.frame_bytes).await?;
         let command = content.remove("command_id");
         let mut frame = Map::new();
         frame.insert("content".to_owned(), Value::Object(content));
@@ -122,7 +123,7 @@ pub(super) async fn create(
         let events = format!("/v1/sessions/{session_id}/events");
         let location = [(header::LOCATION, format!("/v1/sessions/{session_id}"))];
         let status = if opened.is_new { StatusCode::CREATED } else { StatusCode::OK };
-        let body = SessionOpened { session_id, existed: !opened.is_new, events };
+        let body = CreateSessionResponse { session_id, existed: !opened.is_new, events };
         (status, location, Json(body)).into_response()
     })
 }
@@ -134,19 +135,19 @@ pub(super) async fn create(
     params(("session" = String, Path, description = "The session's id, a UUID")),
     request_body = NewMessage,
     responses(
-        (status = 202, description = "The command is durable; its effects follow as events", body = CommandAccepted),
+        (status = 202, description = "The command is durable; its effects follow as events", body = CommandResponse),
         (status = "default", description = "A fault as problem details (RFC 9457)", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn message(
-    State(server): Shared,
+    State(server): ServerState,
     Extension(caller): Extension<Caller>,
     Path(session): Path<String>,
     headers: HeaderMap,
     request: Request,
 ) -> Response {
     let sent = async {
-        let frame = json_body(&server, request, server.config.core.frame_bytes).await?;
+        let frame = json_body(&server, request, server.config.shared_limits.frame_bytes).await?;
         submit(&server, &caller, &session, Some("user.message"), &headers, frame).await
     };
     respond_or_fault(&server, &caller, sent.await, accepted_response)
@@ -159,19 +160,19 @@ pub(super) async fn message(
     params(("session" = String, Path, description = "The session's id, a UUID")),
     request_body = NewAnswer,
     responses(
-        (status = 202, description = "The command is durable; its effects follow as events", body = CommandAccepted),
+        (status = 202, description = "The command is durable; its effects follow as events", body = CommandResponse),
         (status = "default", description = "A fault as problem details (RFC 9457)", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn answer(
-    State(server): Shared,
+    State(server): ServerState,
     Extension(caller): Extension<Caller>,
     Path(session): Path<String>,
     headers: HeaderMap,
     request: Request,
 ) -> Response {
     let sent = async {
-        let body = json_body(&server, request, server.config.core.frame_bytes).await?;
+        let body = json_body(&server, request, server.config.shared_limits.frame_bytes).await?;
         let mut frame = body.clone();
         frame.insert("content".to_owned(), Value::Object(body));
         submit(&server, &caller, &session, Some("user.response"), &headers, frame).await
@@ -186,19 +187,19 @@ pub(super) async fn answer(
     params(("session" = String, Path, description = "The session's id, a UUID")),
     request_body = NewCancel,
     responses(
-        (status = 202, description = "The command is durable; its effects follow as events", body = CommandAccepted),
+        (status = 202, description = "The command is durable; its effects follow as events", body = CommandResponse),
         (status = "default", description = "A fault as problem details (RFC 9457)", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn cancel(
-    State(server): Shared,
+    State(server): ServerState,
     Extension(caller): Extension<Caller>,
     Path(session): Path<String>,
     headers: HeaderMap,
     request: Request,
 ) -> Response {
     let sent = async {
-        let body = json_body(&server, request, server.config.core.frame_bytes).await?;
+        let body = json_body(&server, request, server.config.shared_limits.frame_bytes).await?;
         let mut frame = body.clone();
         frame.insert("content".to_owned(), Value::Object(body));
         submit(&server, &caller, &session, Some("user.cancel"), &headers, frame).await
@@ -213,25 +214,25 @@ pub(super) async fn cancel(
     params(("session" = String, Path, description = "The session's id, a UUID")),
     request_body = NewCommand,
     responses(
-        (status = 202, description = "The command is durable; its effects follow as events", body = CommandAccepted),
+        (status = 202, description = "The command is durable; its effects follow as events", body = CommandResponse),
         (status = "default", description = "A fault as problem details (RFC 9457)", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn command(
-    State(server): Shared,
+    State(server): ServerState,
     Extension(caller): Extension<Caller>,
     Path(session): Path<String>,
     headers: HeaderMap,
     request: Request,
 ) -> Response {
     let sent = async {
-        let frame = json_body(&server, request, server.config.core.frame_bytes).await?;
+        let frame = json_body(&server, request, server.config.shared_limits.frame_bytes).await?;
         submit(&server, &caller, &session, None, &headers, frame).await
     };
     respond_or_fault(&server, &caller, sent.await, accepted_response)
 }
 
-fn accepted_response(accepted: CommandAccepted) -> Response {
+fn accepted_response(accepted: CommandResponse) -> Response {
     (StatusCode::ACCEPTED, Json(accepted)).into_response()
 }
 
@@ -242,7 +243,7 @@ async fn submit(
     event: Option<&str>,
     headers: &HeaderMap,
     frame: Map<String, Value>,
-) -> Result<CommandAccepted, Fault> {
+) -> Result<CommandResponse, Fault> {
     let session_id = session_id(session)?;
     let meta = server.session_meta.check(&*server.journal, session_id, &caller.identity).await?;
     let inbound = parse_event(server, event, Some(session_id), headers, frame)?;
@@ -268,7 +269,7 @@ async fn submit(
         server.remember(session_id, tool, &caller.identity.name()).await?;
     }
     server.command_submitted(session_id);
-    Ok(CommandAccepted { status: "accepted", action, session_id, command_id, after })
+    Ok(CommandResponse { status: "accepted", action, session_id, command_id, after })
 }
 
 /// The current state of a session.
@@ -282,7 +283,7 @@ async fn submit(
     )
 )]
 pub(super) async fn get(
-    State(server): Shared,
+    State(server): ServerState,
     Extension(caller): Extension<Caller>,
     Path(session): Path<String>,
 ) -> Response {
@@ -311,7 +312,7 @@ pub(super) async fn get(
     )
 )]
 pub(super) async fn delete(
-    State(server): Shared,
+    State(server): ServerState,
     Extension(caller): Extension<Caller>,
     Path(session): Path<String>,
 ) -> Response {
@@ -371,7 +372,7 @@ pub(super) struct SessionListQuery {
     )
 )]
 pub(super) async fn list(
-    State(server): Shared,
+    State(server): ServerState,
     Extension(caller): Extension<Caller>,
     listing: Result<Query<SessionListQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Response {
@@ -419,7 +420,7 @@ async fn hit_sessions(
     let (journal, times) = (&*server.journal, (filter.since, filter.until));
     let hits = {
         let mut stats = server.stats.lock().await;
-        stats.sessions_hit(journal, selector, times, server.now()).await?
+        stats.sessions_with_fault(journal, selector, times, server.now()).await?
     };
     let following = hits.into_iter().filter(|hit| filter.after.is_none_or(|after| *hit < after));
     let (mut sessions, mut last) = (Vec::new(), None);
@@ -474,7 +475,7 @@ pub(super) fn bad_query_fault(received: &str) -> Fault {
     )
 )]
 pub(super) async fn export(
-    State(server): Shared,
+    State(server): ServerState,
     Extension(caller): Extension<Caller>,
     Path(session): Path<String>,
 ) -> Response {

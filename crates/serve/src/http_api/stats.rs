@@ -14,7 +14,7 @@ use budao_core::{
 use serde::Deserialize;
 
 use super::{
-    guard::{Caller, fault_response},
+    middleware::{Caller, fault_response},
     sessions::bad_query_fault,
 };
 use crate::{
@@ -55,7 +55,7 @@ pub(super) async fn stats(
         let mut stats = server.stats.lock().await;
         let mut report = stats.report(&*server.journal, window, server.now()).await?;
         report.gates = gate_reports(&*server.engine);
-        report.smcp = server.config.hub.as_ref().map(CounterSource::now);
+        report.smcp = server.config.smcp_counters.as_ref().map(CounterSource::now);
         report.mcp = server.config.mcp_servers.as_ref().map(CounterSource::now);
         Ok::<_, Fault>(report)
     };

@@ -1,4 +1,4 @@
-//! What is known of a trace besides the journal, over HTTP.
+//! Facts about a trace besides the journal, over HTTP.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use budao_core::{
 use serde::Serialize;
 
 use super::{
-    guard::{Caller, fault_response},
+    middleware::{Caller, fault_response},
     sessions::parse_trace,
     stats::require_operator,
 };
 use crate::{problem::Problem, server::Server};
 
-/// Where to read more about a trace.
+/// Further sources about a trace.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct TraceView {
     /// The trace's id, 32 hex digits.

@@ -85,7 +85,7 @@ pub(crate) struct SessionList {
 
 /// The answer to the request that opens a session.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
-pub(crate) struct SessionOpened {
+pub(crate) struct CreateSessionResponse {
     /// The session's id, a UUID.
     #[schema(value_type = String)]
     pub(crate) session_id: SessionId,
@@ -191,7 +191,7 @@ pub(crate) struct TimerItem {
     cron: Option<String>,
     /// The time zone of the cron form; null for a timer that fires once.
     zone: Option<String>,
-    /// What the session is told when it fires.
+    /// The message that the session receives when the timer fires.
     message: String,
     /// Number of firings so far.
     fired: u64,
@@ -268,7 +268,7 @@ fn open_question_views(state: &Session) -> Vec<QuestionView> {
 
 /// The answer to an accepted command. The command is durable; its effects follow as events.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
-pub(crate) struct CommandAccepted {
+pub(crate) struct CommandResponse {
     /// Always the text `accepted`.
     pub(crate) status: &'static str,
     /// The event's name without `user.`: `message`, `cancel` …

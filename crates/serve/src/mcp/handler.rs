@@ -26,7 +26,7 @@ use super::{
 use crate::{
     admission::AdmissionPermit,
     front_end::{
-        PagedReader, RunAction, RunNote, StreamCursor, Submission, Thread, constraint_fault,
+        PagedReader, RunAction, RunAnnotation, StreamCursor, Submission, Thread, constraint_fault,
         json_body, message_command, submit_run,
     },
     http_api::{Caller, fault_response},
@@ -58,7 +58,7 @@ pub(crate) async fn message(
     request: Request,
 ) -> Response {
     let headers = request.headers().clone();
-    let max = server.config.core.frame_bytes_hard;
+    let max = server.config.shared_limits.frame_bytes_hard;
     let body = match json_body(&server, request, max).await {
         Ok(body) => body,
         Err(fault) if fault.kind() == Kind::MalformedJson => {
@@ -173,7 +173,8 @@ fn fault_result(server: &Server, caller: &Caller, fault: Fault) -> Value {
     })
 }
 
-/// Submits a question. The id of the question decides about everything, so a repetition has no second effect.
+/// Submits a question. The session and the commands have ids made of the id of the question, so a repetition has no second
+/// effect.
 async fn ask(
     server: &Arc<Server>,
     caller: &Caller,
@@ -191,8 +192,8 @@ async fn ask(
     };
     let message = RunAction::Message(vec![Block::Text(arguments.message.clone())]);
     let actions = thread.complete_actions(&id, vec![message])?;
-    let note = RunNote { run: id.clone(), message: Some(id.clone()) };
-    let seq = submit_run(server, caller, &thread, Submission { note, actions }).await?;
+    let annotation = RunAnnotation { run: id.clone(), message: Some(id.clone()) };
+    let seq = submit_run(server, caller, &thread, Submission { annotation, actions }).await?;
     let run = format!("{}.{}.{seq}", thread.session, thread.epoch);
     if request.era == Era::Stateless && request.has_tasks() {
         return Ok(tasks::created_task(&run, server.now()));
@@ -311,8 +312,8 @@ async fn answer_task_questions(
     let (outcome, thread) = found.outcome(server, caller, FollowOptions::default()).await?;
     let actions = tasks::read_answers(&outcome, responses);
     if outcome.state() == RunState::InputRequired && !actions.is_empty() {
-        let note = RunNote { run, message: None };
-        submit_answers(server, caller, &thread, note, actions).await?;
+        let annotation = RunAnnotation { run, message: None };
+        submit_answers(server, caller, &thread, annotation, actions).await?;
     }
     Ok(json!({}))
 }
@@ -321,14 +322,16 @@ async fn submit_answers(
     server: &Arc<Server>,
     caller: &Caller,
     thread: &Thread,
-    note: RunNote,
+    annotation: RunAnnotation,
     actions: Vec<RunAction>,
 ) -> Result<(), Fault> {
     // The id of an answer follows from its question, so that a repeated answer is the same one.
     for action in actions {
         let RunAction::Answer { question, .. } = &action else { continue };
-        let note = RunNote { run: format!("{}:{}", note.run, question.0), message: None };
-        submit_run(server, caller, thread, Submission { note, actions: vec![action] }).await?;
+        let annotation =
+            RunAnnotation { run: format!("{}:{}", annotation.run, question.0), message: None };
+        submit_run(server, caller, thread, Submission { annotation, actions: vec![action] })
+            .await?;
     }
     Ok(())
 }

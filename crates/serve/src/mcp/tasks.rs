@@ -33,7 +33,7 @@ pub(super) fn task_state(
 ) -> Value {
     let times = outcome.times.unwrap_or((server.now(), server.now()));
     let state = outcome.state();
-    // A turn that failed is a result of the tool: the call itself was well.
+    // A turn that failed is a result of the tool: the call succeeded.
     let shown = if state == RunState::Failed { RunState::Completed } else { state };
     let mut task = task_json(run, shown, times);
     match state {

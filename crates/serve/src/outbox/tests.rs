@@ -40,7 +40,7 @@ async fn what_the_writer_holds_counts_until_it_is_sent() {
     waiting.unwrap();
     assert_eq!((budget.used(), outbox.bytes()), (400, 400));
     drop((taken, outbox));
-    assert_eq!(budget.used(), 0, "what was never sent is given back");
+    assert_eq!(budget.used(), 0, "bytes that were never sent are released");
 }
 
 #[tokio::test]
@@ -58,7 +58,11 @@ async fn many_histories_that_nobody_reads_leave_half_of_all_room_to_live_frames(
     assert_eq!(unread[29].bytes(), 1_000);
     let taken = unread[29].next().await.unwrap();
     unread[29].mark_sent(&taken);
-    unread[29].send(frame(1_000)).now_or_never().expect("who reads gets on").unwrap();
+    unread[29]
+        .send(frame(1_000))
+        .now_or_never()
+        .expect("an outbox that is read accepts more")
+        .unwrap();
 }
 
 #[test]
@@ -71,7 +75,7 @@ fn what_waits_for_all_is_held_against_what_may() {
     two.deliver(frame(100)).unwrap();
     assert!(budget.is_half_used() && !budget.is_exceeded());
     two.deliver(frame(400)).unwrap();
-    assert!(!budget.is_exceeded(), "all of it may be used");
+    assert!(!budget.is_exceeded(), "the whole budget is usable");
     one.deliver(frame(100)).unwrap();
     assert!(budget.is_exceeded());
     assert_eq!(budget.slow_observers(), 0);
@@ -96,7 +100,7 @@ async fn as_much_goes_to_the_transport_at_once_as_may_and_no_more() {
 async fn nothing_of_a_history_is_read_before_there_is_room_for_it() {
     let outbox = Outbox::new(1_000, Budget::new(10_000), Timestamp::default());
     outbox.deliver(frame(500)).unwrap();
-    outbox.wait_for_room().now_or_never().expect("half may be used").unwrap();
+    outbox.wait_for_room().now_or_never().expect("half of the budget is free").unwrap();
     outbox.deliver(frame(100)).unwrap();
     assert!(outbox.wait_for_room().now_or_never().is_none());
     let taken = outbox.next().await.unwrap();

@@ -200,7 +200,7 @@ struct RecordedHold {
 }
 
 impl RecordedHold {
-    /// Why the request waits, when the next one is made and how many come first.
+    /// The reason of the wait, the time of the next request, and the number of requests before it.
     fn text(&self, now: Timestamp, lang: Lang) -> String {
         let wait = match self.until {
             Some(until) => seconds(until.since(now)),

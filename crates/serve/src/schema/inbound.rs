@@ -78,7 +78,7 @@ fn conversation_commands() -> Vec<CommandSchema> {
         ),
         command_schema(
             "user.message",
-            "Sends a message. If a run is in progress, the message is queued.",
+            "Sends a message. If a turn is in progress, the message is queued.",
             any_of(text_schema(), message_schema()),
         ),
         command_schema(
@@ -109,7 +109,7 @@ fn conversation_commands() -> Vec<CommandSchema> {
         ),
         command_schema(
             "user.cancel",
-            "Stops the run. The session stays usable.",
+            "Stops the turn. The session stays usable.",
             any_of(object(&["reason:str"]), json!({ "type": ["string", "null"] })),
         ),
         command_schema(

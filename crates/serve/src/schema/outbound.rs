@@ -279,13 +279,13 @@ const RUN: &[FrameSchema] = &[
         "agent.interrupted",
         Text,
         &[TURN_END],
-        "The run was stopped. It is the last frame of its turn.",
+        "The turn was stopped. It is the last frame of its turn.",
     ),
     frame_schema(
         "agent.error",
         Text,
         &[COMMON, FAULT, TURN_END],
-        "The run failed, with the reason. It is the last frame of its turn.",
+        "The turn failed, with the reason. It is the last frame of its turn.",
     ),
     with_step(frame_schema(
         "agent.timeout",
@@ -341,7 +341,7 @@ const ERRORS: &[FrameSchema] = &[
         "error.connection_lost",
         Text,
         &[COMMON, FAULT],
-        "An observer lost its connection. The run continues.",
+        "An observer lost its connection. The turn continues.",
     ),
     frame_schema("error.execution", Text, &[COMMON, FAULT], "An operation failed."),
     frame_schema(
@@ -370,7 +370,7 @@ const ERRORS: &[FrameSchema] = &[
         "error.recovery_failed",
         Text,
         &[COMMON, FAULT, "attempts!:int original_error!:str recovery_error!:str"],
-        "No further attempt follows; the run ends.",
+        "No further attempt follows; the turn ends.",
     ),
 ];
 

@@ -15,7 +15,7 @@ use budao_core::{
 };
 
 use super::{
-    ledger::{FaultEntry, FaultPath, Name, StatsLedger},
+    ledger::{FaultEntry, FaultPath, MinuteCounters, Name},
     open_requests::{self, OpenRequest},
 };
 
@@ -104,7 +104,7 @@ struct LedgerObserver<'a> {
     /// The time of the record.
     at: Timestamp,
     turn: &'a mut OpenTurn,
-    ledger: &'a mut StatsLedger,
+    ledger: &'a mut MinuteCounters,
 }
 
 impl TallyObserver for LedgerObserver<'_> {
@@ -200,7 +200,7 @@ impl SessionCounters {
     }
 
     /// Counts one record.
-    pub(super) fn take(&mut self, record: &Record, ledger: &mut StatsLedger) {
+    pub(super) fn take(&mut self, record: &Record, ledger: &mut MinuteCounters) {
         let (at, event) = (record.at, &record.event);
         if let Event::SessionOpened { origin: Some(Origin::Fork { copied, .. }), .. } = event {
             self.copied = *copied;
@@ -229,7 +229,7 @@ impl OpenTurn {
         activity: Activity<'_>,
         at: Timestamp,
         context: Option<TurnContext>,
-        ledger: &mut StatsLedger,
+        ledger: &mut MinuteCounters,
     ) {
         match activity {
             Activity::SessionOpened { settings, origin } => {
@@ -293,7 +293,7 @@ impl OpenTurn {
         at: Timestamp,
         fault: &Fault,
         scope: &Scope,
-        ledger: &mut StatsLedger,
+        ledger: &mut MinuteCounters,
     ) -> FaultEntry {
         let computer = fault.hops().iter().rev().find(|hop| hop.role == "computer");
         let computer = computer
@@ -323,7 +323,7 @@ impl OpenTurn {
         at: Timestamp,
         stop: StopReason,
         took: Option<Duration>,
-        ledger: &mut StatsLedger,
+        ledger: &mut MinuteCounters,
     ) {
         self.settle_request(at, ledger);
         if let Some(took) = took {
@@ -337,14 +337,14 @@ impl OpenTurn {
     }
 
     /// Counts the running step's request if it ended without an answer.
-    fn settle_request(&mut self, at: Timestamp, ledger: &mut StatsLedger) {
+    fn settle_request(&mut self, at: Timestamp, ledger: &mut MinuteCounters) {
         if std::mem::take(&mut self.is_unanswered) {
             ledger.count_unanswered(at);
         }
     }
 
     /// Stores the faults of the finished turn.
-    fn store_turn_faults(&mut self, ledger: &mut StatsLedger) {
+    fn store_turn_faults(&mut self, ledger: &mut MinuteCounters) {
         ledger.store_faults(std::mem::take(&mut self.faults).into_values());
         self.path.clear();
     }

@@ -97,8 +97,8 @@ impl Minute {
 
 /// All stored minutes.
 #[derive(Debug, Default)]
-pub(super) struct StatsLedger {
-    /// Updates Prometheus with each count; `None` for the ledger behind `/api/stats`.
+pub(super) struct MinuteCounters {
+    /// Updates Prometheus with each count; `None` for the counters behind `/api/stats`.
     recorder: Option<MetricsRecorder>,
     /// The faults for alerts and the time from which they are collected; `None` without alerts.
     notices: Option<(Timestamp, Vec<FaultNotice>)>,
@@ -137,7 +137,7 @@ impl Names {
     }
 }
 
-impl StatsLedger {
+impl MinuteCounters {
     pub(super) fn with_metrics(recorder: MetricsRecorder) -> Self {
         Self { recorder: Some(recorder), ..Self::default() }
     }
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn too_many_faults_push_out_the_oldest_and_it_is_said_from_when_on_all_are_there() {
-        let mut ledger = StatsLedger::default();
+        let mut ledger = MinuteCounters::default();
         let start = Timestamp::from_micros(1_794_729_600_000_000);
         for number in 0..3_u64 {
             let at = start.after(Duration::from_mins(number));
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn what_is_older_than_the_longest_window_is_let_go_without_a_word() {
-        let mut ledger = StatsLedger::default();
+        let mut ledger = MinuteCounters::default();
         let start = Timestamp::from_micros(1_794_729_600_000_000);
         ledger.store_faults([seen(start)]);
         ledger.trim(start.after(WINDOW_MAX + Duration::from_mins(2)));
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn names_beyond_the_bound_share_one() {
-        let mut ledger = StatsLedger::default();
+        let mut ledger = MinuteCounters::default();
         for number in 0..NAMES {
             ledger.intern_tool(&format!("tool_{number}"));
         }

@@ -9,7 +9,7 @@ use budao_journal::{PageLimits, Reader};
 use super::{
     PAGE, RECORDS_MAX,
     fold::{self, SessionCounters},
-    ledger::StatsLedger,
+    ledger::MinuteCounters,
     metrics_recorder::MetricsRecorder,
 };
 use crate::metrics::Metrics;
@@ -22,7 +22,7 @@ const RANGES_MAX: usize = 200_000;
 /// The metrics of the records that this server wrote.
 #[derive(Debug)]
 pub(crate) struct NodeMetrics {
-    ledger: StatsLedger,
+    ledger: MinuteCounters,
     sessions: HashMap<SessionId, SessionCounters>,
     waiting: VecDeque<WrittenRange>,
 }
@@ -31,7 +31,7 @@ impl NodeMetrics {
     /// Metrics that start at zero.
     pub(crate) fn new(metrics: Metrics) -> Self {
         Self {
-            ledger: StatsLedger::with_metrics(MetricsRecorder::new(metrics)),
+            ledger: MinuteCounters::with_metrics(MetricsRecorder::new(metrics)),
             sessions: HashMap::new(),
             waiting: VecDeque::new(),
         }

@@ -8,20 +8,20 @@ use std::collections::BTreeMap;
 use budao_core::{Event, Timestamp, gate::HoldReason};
 use serde::Serialize;
 
-use super::ledger::{Name, StatsLedger};
+use super::ledger::{MinuteCounters, Name};
 
 /// The request of a session's running step.
 #[derive(Clone, Debug)]
 pub(super) struct OpenRequest {
     model: Name,
-    hold: Option<Hold>,
+    hold: Option<HoldRecord>,
     /// The code of the service's last failure in this turn.
     last_error: Option<&'static str>,
 }
 
 /// The last record of a held request.
 #[derive(Clone, Copy, Debug)]
-struct Hold {
+struct HoldRecord {
     reason: HoldReason,
     since: Timestamp,
     reported: Timestamp,
@@ -33,7 +33,7 @@ pub(super) fn apply(
     request: &mut Option<OpenRequest>,
     at: Timestamp,
     event: &Event,
-    ledger: &mut StatsLedger,
+    ledger: &mut MinuteCounters,
 ) {
     match event {
         Event::StepStarted { model, .. } => {
@@ -44,7 +44,7 @@ pub(super) fn apply(
         Event::RequestHeld { reason, until, fault, .. } => {
             let Some(request) = request else { return };
             let since = request.hold.map_or(at, |hold| hold.since);
-            request.hold = Some(Hold { reason: *reason, since, reported: at, until: *until });
+            request.hold = Some(HoldRecord { reason: *reason, since, reported: at, until: *until });
             request.last_error = fault.as_ref().map(|it| it.row().code).or(request.last_error);
         }
         Event::RequestReleased { .. } => {

@@ -23,7 +23,7 @@ use self::{
 };
 use super::{
     OpenDoubt,
-    ledger::{FaultEntry, StatsLedger, time_before},
+    ledger::{FaultEntry, MinuteCounters, time_before},
 };
 
 /// Upper bound of rows per table.
@@ -206,7 +206,7 @@ pub(crate) struct DoubtRow {
 
 impl Report {
     pub(super) fn new<'a>(
-        ledger: &'a StatsLedger,
+        ledger: &'a MinuteCounters,
         open: impl Iterator<Item = &'a FaultEntry>,
         window: Window,
         now: Timestamp,

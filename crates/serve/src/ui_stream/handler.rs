@@ -22,9 +22,9 @@ use super::{
 use crate::{
     admission::AdmissionPermit,
     front_end::{
-        EventSink, PagedReader, Prelude, Projection as _, RESUME, RunAction, RunNote, StreamCursor,
-        StreamPlan, Thread, cancel_thread, constraint_fault, json_body, message_command,
-        offer_tools, query_of, respond, submit_run,
+        EventSink, PagedReader, Prelude, Projection as _, RESUME, RunAction, RunAnnotation,
+        StreamCursor, StreamPlan, Thread, cancel_thread, constraint_fault, json_body,
+        message_command, offer_tools, query_of, respond, submit_run,
     },
     http_api::{Caller, fault_response},
     problem::Problem,
@@ -153,7 +153,7 @@ async fn begin(
     request: Request,
 ) -> Result<Response, Fault> {
     let permit = server.admission.admit(&caller.identity.tenant)?;
-    let body = json_body(server, request, server.config.core.frame_bytes_hard).await?;
+    let body = json_body(server, request, server.config.shared_limits.frame_bytes_hard).await?;
     let input = ChatInput::read(body)?;
     let found = Thread::find(server, caller, &permit, &input.id).await?;
     input.check_history(found.as_ref().map_or(0, |thread| thread.state.turns))?;
@@ -167,7 +167,7 @@ async fn begin(
     }
     let has_turn = |action: &RunAction| matches!(action, RunAction::Message(_) | RunAction::Retry);
     let own = submission.actions.iter().any(has_turn);
-    let own = own.then(|| message_command(&submission.note.run));
+    let own = own.then(|| message_command(&submission.annotation.run));
     let at = submit_run(server, caller, &thread, submission).await?;
     let run = Run { ui, at, own };
     stream(server, caller, permit, &thread, run, None, None).await
@@ -230,9 +230,9 @@ pub(crate) async fn own_message(
     let page = reader.page(session, at, 1).await?;
     let Some(stored) = page.records.first().filter(|_| page.gap.is_none()) else { return Ok(None) };
     let Event::Annotated { topic, data } = stored.event()? else { return Ok(None) };
-    let note = RunNote::read(&topic, &data)
-        .filter(|note| note.message.is_some() || note.run.starts_with("retry-"));
-    Ok(note.map(|note| message_command(&note.run)))
+    let annotation = RunAnnotation::read(&topic, &data)
+        .filter(|annotation| annotation.message.is_some() || annotation.run.starts_with("retry-"));
+    Ok(annotation.map(|annotation| message_command(&annotation.run)))
 }
 
 async fn stream(

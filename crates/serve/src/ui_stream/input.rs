@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use crate::front_end::{
-    FrontEndTool, RunAction, RunNote, Submission, Thread, check_id, constraint_fault,
+    FrontEndTool, RunAction, RunAnnotation, Submission, Thread, check_id, constraint_fault,
     turn_of_answer,
 };
 
@@ -91,10 +91,11 @@ impl ChatInput {
                 if blocks.is_empty() {
                     return Err(constraint_fault("messages.parts", "text or pictures", &last.id));
                 }
-                let note = RunNote { run: last.id.clone(), message: Some(last.id.clone()) };
+                let annotation =
+                    RunAnnotation { run: last.id.clone(), message: Some(last.id.clone()) };
                 let actions =
                     thread.complete_actions(&last.id, vec![RunAction::Message(blocks)])?;
-                Ok(Submission { note, actions })
+                Ok(Submission { annotation, actions })
             }
             "assistant" => last.read_answers(thread),
             role => Err(constraint_fault("messages.role", "user or assistant", role)),
@@ -122,8 +123,8 @@ fn regenerate(thread: &Thread) -> Result<Submission, Fault> {
     let failed = thread.state.last.as_ref().filter(|last| last.stop == StopReason::Failed);
     match (failed, thread.is_idle()) {
         (Some(last), true) => {
-            let note = RunNote { run: format!("retry-{}", last.number), message: None };
-            Ok(Submission { note, actions: vec![RunAction::Retry] })
+            let annotation = RunAnnotation { run: format!("retry-{}", last.number), message: None };
+            Ok(Submission { annotation, actions: vec![RunAction::Retry] })
         }
         _ => {
             let rule = "submit-message; regenerate-message continues a failed turn only";
@@ -145,8 +146,8 @@ impl UiMessage {
         }
         let digest = Sha256::digest(format!("{answers:?}"));
         let name: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
-        let note = RunNote { run: format!("{}-{name}", self.id), message: None };
-        Ok(Submission { note, actions: answers })
+        let annotation = RunAnnotation { run: format!("{}-{name}", self.id), message: None };
+        Ok(Submission { annotation, actions: answers })
     }
 }
 

@@ -412,7 +412,7 @@ impl UiProjector {
         }
     }
 
-    /// The turn before ours waits for a person, so ours cannot begin.
+    /// The previous turn waits for a person, so the turn of this stream cannot begin.
     fn push_blocked(&mut self, sink: &mut EventSink) {
         if !self.is_paused && self.calls.pause().is_some() {
             self.is_paused = true;

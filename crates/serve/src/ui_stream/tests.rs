@@ -19,7 +19,7 @@ fn chunks_of(version: UiVersion, records: &[Record]) -> Vec<(u64, String)> {
 
 #[test]
 fn a_session_as_chunks_of_the_ui_message_stream() {
-    let records = generated::Session::new(3).records;
+    let records = generated::SessionGenerator::new(3).records;
     let lines = |version| {
         let chunks = chunks_of(version, &records).into_iter();
         chunks.map(|(seq, json)| format!("{seq} {json}")).collect::<Vec<_>>().join("\n")
@@ -58,7 +58,7 @@ console.log(read);
 fn the_reader_of_the_sdk_accepts_generated_turns_and_shows_their_text() {
     let (mut input, mut streams) = (String::new(), 0);
     for seed in 0..generated::sessions() {
-        let records = generated::Session::new(seed).records;
+        let records = generated::SessionGenerator::new(seed).records;
         let last = records.last().map_or(0, |record| record.turn);
         let turn: Vec<Record> =
             records.iter().filter(|record| record.turn == last).cloned().collect();
@@ -89,7 +89,7 @@ fn answer_text(record: &Record) -> Option<String> {
 #[test]
 fn every_turn_starts_and_finishes_and_the_end_says_so() {
     for seed in 0..500 {
-        let records = generated::Session::new(seed).records;
+        let records = generated::SessionGenerator::new(seed).records;
         let mut open = false;
         for (seq, json) in chunks_of(UiVersion::V7, &records) {
             let is = |kind: &str| {

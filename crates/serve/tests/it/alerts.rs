@@ -77,9 +77,9 @@ async fn stage(journal: &Arc<dyn Journal>, hook: &Webhook, cursor: &std::path::P
         config.alerts = Some(Alerts {
             webhook: hook.url.clone().into(),
             cursor: Some(cursor.to_owned()),
-            rules: Rules { round: Duration::from_millis(20), ..Rules::default() },
+            rules: Rules { check_interval: Duration::from_millis(20), ..Rules::default() },
         });
-        config.core.retry.base = Duration::from_millis(20);
+        config.shared_limits.retry.base = Duration::from_millis(20);
     });
     setup.world = world::system();
     setup.open_without_recovery().await

@@ -22,7 +22,7 @@ use budao_serve::{
         },
         worker,
     },
-    inbound::{Limits, parse},
+    inbound::{FrameLimits, parse},
     project::snapshot,
 };
 use serde_json::{Map, json};
@@ -36,7 +36,7 @@ use crate::{
 pub(crate) fn samples(lang: Lang) -> Vec<Frame> {
     let at = Timestamp::from_micros(START);
     let command = CommandId::from("c-7");
-    let limits = Limits::default();
+    let limits = FrameLimits::default();
     let fields = ConnectedFields {
         connection: "01900000-0000-7000-8000-0000000000c1",
         version: "0.1.0",

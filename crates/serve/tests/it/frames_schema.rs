@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use budao_core::Lang;
 use budao_serve::{
-    inbound::{EVENTS, Limits, parse},
+    inbound::{EVENTS, FrameLimits, parse},
     schema::{commands, document, frame_schemas, title},
 };
 use serde_json::{Value, json};
@@ -132,7 +132,7 @@ fn every_command_of_the_page_is_understood() {
     let page = fs::read_to_string(docs("protocol.md")).unwrap();
     let shown = examples(&page, "command");
     for (name, block) in &shown {
-        let read = parse(block, &Limits::default());
+        let read = parse(block, &FrameLimits::default());
         let read = read.unwrap_or_else(|refusal| panic!("{name}: {}", refusal.fault));
         assert_eq!(format!("user.{}", read.request.action()), *name);
         check(&format!("{}Command", title(name)), &serde_json::from_str(block).unwrap());

@@ -8,8 +8,8 @@ use budao_core::{
     tool::Mode,
 };
 use budao_serve::inbound::{
-    Cursor, EVENTS, Inbound, Limits, MessageConfig, OnDisconnect, PlanPreference, Refusal, Request,
-    SessionRequest, parse,
+    Cursor, EVENTS, FrameLimits, FrameRefusal, Inbound, MessageConfig, OnDisconnect,
+    PlanPreference, Request, SessionRequest, parse,
 };
 use proptest::prelude::*;
 use rstest::rstest;
@@ -21,8 +21,8 @@ fn id() -> SessionId {
     SESSION.parse().unwrap()
 }
 
-fn read(frame: &Value) -> Result<Inbound, Refusal> {
-    parse(&frame.to_string(), &Limits::default())
+fn read(frame: &Value) -> Result<Inbound, FrameRefusal> {
+    parse(&frame.to_string(), &FrameLimits::default())
 }
 
 /// What a well-formed frame asks for.
@@ -217,7 +217,7 @@ fn a_trace_is_carried() {
 /// Every mistake has one refusal, which names the field and the rule.
 #[test]
 fn mistakes_are_refused_by_field_and_rule() {
-    let limits = Limits::default();
+    let limits = FrameLimits::default();
     let deep = "[".repeat(100_000);
     let huge = format!(r#"{{"event":"user.message","content":"{}"}}"#, "x".repeat(1 << 20));
     let long = json!({ "event": "user.ack", "command_id": "x".repeat(129), "seq": 1 }).to_string();
@@ -328,7 +328,7 @@ fn mistakes_are_refused_by_field_and_rule() {
     insta::assert_snapshot!("mistakes", rendered);
 }
 
-fn line(refusal: &Refusal) -> String {
+fn line(refusal: &FrameRefusal) -> String {
     let fault = &refusal.fault;
     let facts = [
         Fact::Field,
@@ -364,9 +364,9 @@ fn nesting_is_counted_outside_of_strings_only() {
     assert!(read(&frame).is_ok());
     let deepest = "[".repeat(62) + &"]".repeat(62);
     let text = format!(r#"{{"event":"user.ack","seq":1,"x":{{"y":{deepest}}}}}"#);
-    assert!(parse(&text, &Limits::default()).is_ok());
+    assert!(parse(&text, &FrameLimits::default()).is_ok());
     let deeper = format!(r#"{{"event":"user.ack","seq":1,"x":{{"y":[{deepest}]}}}}"#);
-    assert!(parse(&deeper, &Limits::default()).is_err());
+    assert!(parse(&deeper, &FrameLimits::default()).is_err());
 }
 
 fn any_json() -> impl Strategy<Value = Value> {
@@ -406,7 +406,7 @@ fn any_json() -> impl Strategy<Value = Value> {
 proptest! {
     #[test]
     fn any_text_is_read_or_refused(text in ".{0,200}") {
-        let _ = parse(&text, &Limits::default());
+        let _ = parse(&text, &FrameLimits::default());
     }
 
     #[test]
