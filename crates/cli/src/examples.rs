@@ -76,6 +76,7 @@ const EXAMPLES: &[CommandExamples] = &[
         ("budao journal verify journal.db", "was a record changed?"),
         ("budao journal export journal.db > all.ndjson", "one record a line"),
         ("budao journal copy journal.db postgres://budao@db/budao", ""),
+        ("budao journal new-epochs postgres://budao@db/budao", "after a restore"),
         ("budao journal compact journal.db", "after many sessions were deleted"),
     ]),
     ("backup", &[("budao backup copy.db", "while servers use the journal")]),

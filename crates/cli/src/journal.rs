@@ -87,6 +87,15 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
+    /// Give every session a new epoch when it is next used: after a restore that the database does not show
+    ///
+    /// Run it before servers start, after the files of a PostgreSQL server were put back without point-in-time recovery, or
+    /// if the address has `failover=lossless` and the backup is younger than two minutes. Clients read the history of
+    /// a session again when its epoch is new.
+    NewEpochs {
+        /// The journal: `postgres://USER@HOST/DATABASE`
+        url: String,
+    },
     /// Return the space of removed sessions to the file system, even while the journal is in use
     Compact {
         /// The journal: a path or `sqlite:PATH`
@@ -119,7 +128,7 @@ pub(crate) struct BackupArgs {
     json: bool,
 }
 
-/// Runs `budao journal check`, `verify`, `export`, `import`, `copy`, `compact` or `stats`.
+/// Runs `budao journal check`, `verify`, `export`, `import`, `copy`, `new-epochs`, `compact` or `stats`.
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     match &args.action {
         Action::Check { file, json } => check(file, *json, lang, terminal).await,
@@ -139,6 +148,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
             import(file, input.as_deref(), *json, lang, terminal).await
         }
         Action::Copy { from, to, json } => copy(from, to, *json, lang, terminal).await,
+        Action::NewEpochs { url } => renew_epochs(url, lang, terminal).await,
         Action::Compact { file, json } => compact(file, *json, lang, terminal).await,
         Action::Stats { file, json } => {
             let journal = open_to_read(file).await?;
@@ -331,6 +341,15 @@ async fn copy(
         }
     }
     Ok(if report.conflicts == 0 { Exit::Success } else { Exit::Failed })
+}
+
+async fn renew_epochs(url: &str, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
+    let journal = setup::backends().open(url, Access::Existing, world::system()).await?;
+    let renewed = journal.renew_epochs().await;
+    journal.close().await;
+    renewed?;
+    terminal.say(localize(lang, "journal-epochs-renewed"));
+    Ok(Exit::Success)
 }
 
 async fn compact(url: &str, json: bool, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {

@@ -251,6 +251,7 @@ journal-copied-to = Copied to
 journal-copying = copying
 journal-damaged = damaged
 journal-data-loss-found-earlier = Data loss found earlier:
+journal-epochs-renewed = Every session gets a new epoch when it is next used.
 journal-intact = Intact: { $sessions }, { $records }, { $commands }, { $blobs }.
 journal-none = none
 journal-sessions-have-another-history-in-the = sessions have another history in the target and were left as they are

@@ -194,6 +194,7 @@ journal-copied-to = 已复制到
 journal-copying = 正在复制
 journal-damaged = 损坏
 journal-data-loss-found-earlier = 此前发现数据丢失：
+journal-epochs-renewed = 每个会话在下次使用时都会得到新的 epoch。
 journal-intact = 完好：{ $sessions }、{ $records }、{ $commands }、{ $blobs }。
 journal-none = 无
 journal-sessions-have-another-history-in-the = 个会话在目标中有另一段历史，未作改动

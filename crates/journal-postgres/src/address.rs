@@ -19,10 +19,11 @@ const SCHEMA: &str = "budao";
 const SCHEMA_LENGTH: usize = 48;
 const PORT: u16 = 5432;
 /// The parameters of an address.
-const PARAMETERS: [&str; 10] = [
+const PARAMETERS: [&str; 11] = [
     "application_name",
     "connect_timeout",
     "dbname",
+    "failover",
     "host",
     "passfile",
     "port",
@@ -50,6 +51,8 @@ pub(crate) struct Address {
     /// The address for people: without the password and the parameters.
     pub(crate) label: String,
     pub(crate) user: String,
+    /// Only a standby that has every confirmed commit is promoted, by the word of the operator.
+    pub(crate) is_failover_lossless: bool,
 }
 
 /// The parts of an address before they are put together.
@@ -67,6 +70,7 @@ struct AddressParts {
     passfile: Option<PathBuf>,
     application_name: Option<String>,
     connect_timeout: Option<Duration>,
+    is_failover_lossless: bool,
 }
 
 /// The address without its scheme; `None` for another scheme.
@@ -139,6 +143,8 @@ impl AddressParts {
             "user" => self.user = Some(value),
             "dbname" => self.database = Some(value),
             "schema" => self.schema = Some(value),
+            "failover" if value == "lossless" => self.is_failover_lossless = true,
+            "failover" => return Err(wrong("failover=lossless or none", &value)),
             "sslmode" => self.ssl_mode = Some(value),
             "sslrootcert" => self.root_certificate = Some(value.into()),
             "passfile" => self.passfile = Some(value.into()),
@@ -191,7 +197,8 @@ impl AddressParts {
         if let Some(password) = password {
             config.password(password);
         }
-        Ok(Address { config, tls, schema, label, user })
+        let is_failover_lossless = self.is_failover_lossless;
+        Ok(Address { config, tls, schema, label, user, is_failover_lossless })
     }
 
     /// `require` verifies the certificate too: encryption to an unknown server protects nothing.
@@ -307,6 +314,7 @@ mod tests {
             ("postgres://me:secret@host/db?sslmod=disable", "sslmod"),
             ("postgres://me:secret@host/db?sslmode=prefer", "prefer"),
             ("postgres://me:secret@host/db?schema=Big", "Big"),
+            ("postgres://me:secret@host/db?failover=fast", "fast"),
             ("postgres://me:secret@host/db?schema=pg_catalog", "pg_catalog"),
             ("postgres://me:secret@/db", ""),
             ("postgres://host/db", ""),

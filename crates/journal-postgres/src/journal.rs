@@ -212,6 +212,11 @@ impl Admin for Postgres {
         self.shared.rebuild_views().await
     }
 
+    async fn renew_epochs(&self) -> Result<(), Fault> {
+        self.must_write(Operation::BackUpJournal)?;
+        self.shared.renew_epochs().await
+    }
+
     fn transfer(&self) -> Option<&dyn Transfer> {
         Some(self)
     }

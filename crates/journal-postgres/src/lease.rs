@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use budao_core::{
     event::{Epoch, SessionId},
-    fault::{Fault, Operation},
+    fault::{Fault, Kind, Operation},
     time::Timestamp,
 };
 use budao_journal::{
@@ -20,24 +20,40 @@ use crate::{
     errors,
     pool::LaneKind,
     shared::{PostgresShared, digest, micros},
+    timeline::{current_origin, current_timeline},
 };
 
-/// Takes a free lease or makes the session. `$3` is the time to live, `$5` the time of a test, `$6` and `$7` belong to
-/// a new session, `$8` is a holder known to have ended.
-const TAKE: &str = "WITH t AS (SELECT coalesce($5::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now), \
-    made AS (INSERT INTO @session(uuid, cohort, epoch, chain, token, holder, expires) \
+/// Takes a free lease or makes the session. `$3` is the time to live, `$5` the time of a test, `$6` the epoch and `$7` the
+/// chain of a new session, `$8` is a holder known to have ended. The first lease in a generation gives a new epoch too.
+/// No lease is given before a replaced history was noticed.
+const TAKE: &str = concat!(
+    "WITH t AS (SELECT coalesce($5::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now), \
+    m AS (SELECT generation FROM @meta WHERE timeline = ",
+    current_timeline!(),
+    " AND origin = ",
+    current_origin!(),
+    "), \
+    made AS (INSERT INTO @session(uuid, cohort, epoch, chain, token, holder, expires, generation) \
         SELECT $1, coalesce((SELECT max(day) FROM @cohort WHERE day <= t.now / 86400000000), (SELECT min(day) FROM @cohort)), \
-        $6, $7, nextval('@token'), $2, t.now + $3 FROM t WHERE $4::boolean ON CONFLICT (uuid) DO NOTHING \
-        RETURNING id, epoch, head, chain, token, expires), \
-    taken AS (UPDATE @session s SET token = nextval('@token'), holder = $2, expires = t.now + $3 FROM t \
+        $6, $7, nextval('@token'), $2, t.now + $3, m.generation FROM t, m WHERE $4::boolean \
+        ON CONFLICT (uuid) DO NOTHING RETURNING id, epoch, head, chain, token, expires), \
+    taken AS (UPDATE @session s SET token = nextval('@token'), holder = $2, expires = t.now + $3, \
+            epoch = CASE WHEN s.generation = m.generation THEN s.epoch ELSE $6 END, generation = m.generation FROM t, m \
         WHERE s.uuid = $1 AND (s.token IS NULL OR s.expires <= t.now OR s.holder = $2 OR s.holder = $8) \
         RETURNING s.id, s.epoch, s.head, s.chain, s.token, s.expires) \
-    SELECT * FROM made UNION ALL SELECT * FROM taken";
+    SELECT *, false FROM made UNION ALL SELECT *, epoch = $6 FROM taken"
+);
 
-/// Names the current holder.
-const HOLDER: &str = "SELECT holder, expires, \
-    coalesce($2::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint), token IS NOT NULL FROM @session \
-    WHERE uuid = $1";
+/// Names the current holder, and tells whether the history was replaced and nobody has noticed. Always one row.
+const HOLDER: &str = concat!(
+    "SELECT s.holder, s.expires, \
+    coalesce($2::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint), s.token IS NOT NULL, \
+    (m.timeline, m.origin) IS DISTINCT FROM (",
+    current_timeline!(),
+    ", ",
+    current_origin!(),
+    ") FROM @meta m LEFT JOIN @session s ON s.uuid = $1"
+);
 
 const RENEW: &str = "WITH t AS (SELECT coalesce($4::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now), \
     a AS (SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) AS a(uuid, token, ttl)) \
@@ -89,6 +105,11 @@ impl PostgresShared {
                 )
                 .await?;
             if let Some(row) = found.first() {
+                if row.get(6) {
+                    tracing::info!(%session, "session has a new epoch");
+                    self.notifier.announce_history_change(session);
+                    self.announcer.history_changed(session);
+                }
                 return Ok(self.remember_lease(session, row));
             }
             if let Some(fault) = self.refusal(session).await? {
@@ -116,9 +137,19 @@ impl PostgresShared {
         let found =
             self.pool.run(LaneKind::Read, Operation::TakeLease, HOLDER, &parameters).await?;
         let Some(row) = found.first() else {
+            return Ok(Some(errors::fault(
+                self.pool.address(),
+                Kind::JournalGone,
+                Operation::TakeLease,
+            )));
+        };
+        if row.get(4) {
+            self.notice_replacement().await?;
+            return Ok(None);
+        }
+        let (Some(holder), Some(expires)) = (row.get::<_, Option<&str>>(0), row.get(1)) else {
             return Ok(Some(faults::unknown_session(session, Operation::TakeLease)));
         };
-        let (holder, expires): (&str, i64) = (row.get(0), row.get(1));
         let now = Timestamp::from_micros(row.get(2));
         let expires = Timestamp::from_micros(expires);
         let is_held = row.get::<_, bool>(3) && expires > now;
@@ -127,7 +158,7 @@ impl PostgresShared {
 
     pub(crate) async fn renew(&self, lease: &Lease, ttl: Duration) -> Result<Lease, Fault> {
         let (reply, answer) = oneshot::channel();
-        let closing = || Fault::new(budao_core::fault::Kind::ShuttingDown, Operation::TakeLease);
+        let closing = || Fault::new(Kind::ShuttingDown, Operation::TakeLease);
         let renewal = Renewal { lease: lease.clone(), ttl, reply };
         self.renewals.send(renewal).await.map_err(|_| closing())?;
         answer.await.map_err(|_| closing())?

@@ -28,6 +28,7 @@ mod retain;
 mod schema;
 mod settings;
 mod shared;
+mod timeline;
 mod tls;
 mod transfer;
 mod wake;

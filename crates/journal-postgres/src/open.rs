@@ -82,6 +82,7 @@ impl Postgres {
         let (shared, renewals) = shared(pool, world, &options, purpose);
         if purpose == Purpose::Write {
             cohort::make_ahead(&shared.pool, cohort::day_of(shared.now())).await?;
+            shared.notice_replacement().await?;
         }
         let tasks = Arc::new(TaskGuard::default());
         start(&shared, &tasks, renewals, transport);

@@ -10,13 +10,14 @@ use crate::{
     address::Address,
     errors,
     pool::{Exclusive, Pool},
+    timeline::{current_origin, current_timeline},
 };
 
 /// The name of the program in `meta`.
 const PROGRAM: &str = "budao";
 
 /// Each script upgrades the tables from the previous version. A released script never changes.
-const MIGRATIONS: [&str; 3] = ["
+const MIGRATIONS: [&str; 4] = ["
 CREATE TABLE @meta(
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     program text NOT NULL,
@@ -109,6 +110,10 @@ CREATE INDEX once_key_claimed ON @once_key(claimed);
 ", "
 ALTER TABLE @view_session ADD COLUMN wake_at bigint;
 CREATE INDEX view_session_wake ON @view_session(wake_at) WHERE wake_at IS NOT NULL;
+", "
+ALTER TABLE @meta ADD COLUMN origin text;
+ALTER TABLE @meta ADD COLUMN generation int NOT NULL DEFAULT 0;
+ALTER TABLE @session ADD COLUMN generation int NOT NULL DEFAULT 0;
 "];
 
 /// Versions up to this one were never released. Tables of such a version are refused and left as they are.
@@ -119,6 +124,17 @@ pub(crate) const VERSION: i32 = UNRELEASED + MIGRATIONS.len() as i32;
 
 /// The oldest version whose programs can use what this version writes.
 const OLDEST_READER: i32 = UNRELEASED + 1;
+
+/// Stores program and version. What is known of the history of existing tables stays.
+const STORE_VERSION: &str = concat!(
+    "INSERT INTO @meta(program, journal, version, oldest_reader, timeline, origin) \
+     VALUES ($1, gen_random_uuid(), $2, $3, ",
+    current_timeline!(),
+    ", ",
+    current_origin!(),
+    ") ON CONFLICT (one) DO UPDATE SET version = $2, oldest_reader = greatest(meta.oldest_reader, $3), \
+        origin = coalesce(meta.origin, excluded.origin) RETURNING journal"
+);
 
 /// The tables that can be derived again from the records.
 pub(crate) const VIEWS: &str =
@@ -224,15 +240,7 @@ pub(crate) async fn migrate(pool: &Pool) -> Result<Uuid, Fault> {
     for script in MIGRATIONS.iter().skip(done) {
         connection.execute(script).await?;
     }
-    let stored = connection
-        .query(
-            "INSERT INTO @meta(program, journal, version, oldest_reader, timeline) \
-             VALUES ($1, gen_random_uuid(), $2, $3, ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint) \
-             ON CONFLICT (one) DO UPDATE SET version = $2, oldest_reader = greatest(meta.oldest_reader, $3) \
-             RETURNING journal",
-            &[&PROGRAM, &VERSION, &OLDEST_READER],
-        )
-        .await?;
+    let stored = connection.query(STORE_VERSION, &[&PROGRAM, &VERSION, &OLDEST_READER]).await?;
     connection.commit().await?;
     tracing::info!(journal = %address.label, from, to = VERSION, "journal tables migrated");
     Ok(stored[0].get(0))

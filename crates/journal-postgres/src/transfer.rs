@@ -34,9 +34,9 @@ const BLOBS: &str = "SELECT r.hash FROM @session s LEFT JOIN @blob_reference r O
 /// Makes a session whose history begins after `$6`, with a lease.
 const ADOPT: &str = "WITH t AS (SELECT coalesce($5::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) \
     INSERT INTO @session(uuid, cohort, epoch, chain, token, holder, expires, head, removed_to, removed_reason, \
-    removed_digest) \
+    removed_digest, generation) \
     SELECT $1, coalesce((SELECT max(day) FROM @cohort WHERE day <= t.now / 86400000000), (SELECT min(day) FROM @cohort)), \
-    $2, $3, nextval('@token'), 'import', t.now + $4, $6, $6, $7, $8 FROM t ON CONFLICT (uuid) DO NOTHING \
+    $2, $3, nextval('@token'), 'import', t.now + $4, $6, $6, $7, $8, m.generation FROM t, @meta m ON CONFLICT (uuid) DO NOTHING \
     RETURNING id, epoch, head, chain, token, expires";
 
 const ADOPT_COMMAND: &str = "INSERT INTO @inbox(session, command, body, answer) \

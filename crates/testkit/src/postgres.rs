@@ -4,6 +4,8 @@
 //! says so loudly and returns `None`; in CI it panics. The server ends when the pipe that this process holds ends, so
 //! a killed test leaves no server behind.
 
+mod backup;
+
 use std::{
     fs,
     io::{self, BufRead as _, BufReader, Write as _},
@@ -131,6 +133,13 @@ impl PostgresServer {
     }
 
     fn standby_of(&self, source: &str, name: &str, addresses: &[Ipv4Addr]) -> Self {
+        let mut standby = self.copy(source, name, addresses, &["--write-recovery-conf"]);
+        standby.start_first();
+        standby
+    }
+
+    /// A base backup of this server, which does not run.
+    fn copy(&self, source: &str, name: &str, addresses: &[Ipv4Addr], options: &[&str]) -> Self {
         let directory = tempfile::Builder::new().prefix("budao-pg").tempdir();
         let directory = directory.expect("a temporary directory");
         if let Some((user, group)) = self.owner {
@@ -139,21 +148,21 @@ impl PostgresServer {
         let (programs, owner) = (self.programs.clone(), self.owner);
         let (port, process) = (0, Mutex::new(None));
         let (settings, addresses) = (Vec::new(), addresses.to_vec());
-        let mut standby = Self { programs, owner, addresses, port, settings, process, directory };
+        let copy = Self { programs, owner, addresses, port, settings, process, directory };
         let source = format!(
             "host={source} port={} user={ADMINISTRATOR} application_name={name}",
             self.port
         );
-        let copied = standby
+        let copied = copy
             .program("pg_basebackup")
-            .args(["--no-sync", "--checkpoint=fast", "--write-recovery-conf", "--dbname", &source])
+            .args(["--no-sync", "--checkpoint=fast", "--dbname", &source])
+            .args(options)
             .arg("--pgdata")
-            .arg(standby.data())
+            .arg(copy.data())
             .output()
             .expect("pg_basebackup runs");
         assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
-        standby.start_first();
-        standby
+        copy
     }
 
     /// Makes a standby the primary, and waits until it takes writes.

@@ -13,6 +13,7 @@ mod copy;
 mod failures;
 mod model;
 mod refusals;
+mod restored;
 mod retention;
 mod server_errors;
 mod standby;

@@ -74,6 +74,15 @@ pub trait Admin: Send + Sync + fmt::Debug {
         Err(unsupported(Operation::ApplyRetention, self.kind()))
     }
 
+    /// Gives every session a new epoch when its lease is next taken: for a restored copy that the journal cannot tell
+    /// from its original.
+    ///
+    /// # Errors
+    /// When the journal fails; `journal_unsupported` if the backend notices every restored copy by itself.
+    async fn renew_epochs(&self) -> Result<(), Fault> {
+        Err(unsupported(Operation::BackUpJournal, self.kind()))
+    }
+
     /// Copies the current state to a new file while the journal is in use. The first process that opens the copy for
     /// writing gives its sessions new epochs. The copy has the name of [`partial_copy`] until it is complete.
     ///
