@@ -51,6 +51,28 @@ fn a_session_is_run_listed_replayed_copied_and_checked() {
 }
 
 #[test]
+fn an_operator_gives_every_session_a_new_epoch_and_a_file_refuses_it() {
+    let Some(server) = PostgresServer::start() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let journal = server.url("budao");
+    let run = |args: &[&str]| printed(&budao(home.path(), &journal, None, args));
+    run(&["run", "--model", "demo:fast", "say hello"]);
+    let generation = || server.sql("SELECT generation FROM budao.meta");
+    assert_eq!(generation(), "0");
+    let said = run(&["journal", "new-epochs", &journal]);
+    assert!(said.contains("a new epoch when it is next used"), "{said}");
+    assert_eq!(generation(), "1");
+    let file = home.path().join("copy.db").display().to_string();
+    run(&["journal", "copy", &journal, &file]);
+    let refused = budao(home.path(), &journal, None, &["journal", "new-epochs", &file]);
+    assert!(text(&refused.stderr).contains("ERR_JRNL_013"), "{}", text(&refused.stderr));
+    let missing = server.url("nothing_here");
+    let refused = budao(home.path(), &journal, None, &["journal", "new-epochs", &missing]);
+    assert!(!refused.status.success());
+    assert_eq!(server.sql("SELECT count(*) FROM pg_namespace WHERE nspname = 'nothing_here'"), "0");
+}
+
+#[test]
 fn a_wrong_password_is_refused_in_both_languages_and_never_printed() {
     let Some(server) = PostgresServer::start() else { return };
     let home = tempfile::tempdir().unwrap();

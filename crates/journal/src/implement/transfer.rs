@@ -18,6 +18,9 @@ pub use self::{
 use super::encoded::EncodedRecord;
 use crate::contract::{Admin, Digest, GapReason, Lease, Note, OnceOwner, Reader, Writer};
 
+/// The holder of the leases that [`Transfer::adopt`] takes.
+pub const IMPORTER: &str = "import";
+
 /// The beginning of a history that comes from another journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferredHistory {
@@ -73,7 +76,7 @@ pub trait Transfer: Reader + Writer + Admin {
     /// `unknown_session`, or when the journal fails.
     async fn blobs_of(&self, session: SessionId) -> Result<Vec<Digest>, Fault>;
 
-    /// Creates a session whose history may begin with a gap, and takes its lease.
+    /// Creates a session whose history may begin with a gap, and takes its lease as [`IMPORTER`].
     ///
     /// # Errors
     /// `session_busy` if the session exists.

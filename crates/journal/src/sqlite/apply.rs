@@ -23,7 +23,7 @@ use crate::{
     implement::encoded::EncodedRecord,
     implement::faults,
     implement::retention,
-    implement::transfer::TransferredHistory,
+    implement::transfer::{IMPORTER, TransferredHistory},
 };
 
 impl WriterConnection {
@@ -146,7 +146,7 @@ impl WriterConnection {
         row.insert(self.connection()?)?;
         self.take_lease(&LeaseRequest {
             session,
-            holder: "import".into(),
+            holder: IMPORTER.into(),
             ttl: self.context.limits.lease,
             if_missing: IfMissing::Refuse,
             dead_holder: None,

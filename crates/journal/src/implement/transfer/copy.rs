@@ -12,7 +12,7 @@ use budao_core::{
 };
 use serde::Serialize;
 
-use super::{Transfer, TransferredHistory};
+use super::{IMPORTER, Transfer, TransferredHistory};
 use crate::{
     contract::{
         Append, HistoryInfo, IfMissing, Lease, LeaseRequest, PageLimits, Snapshot, StoredRecord,
@@ -126,10 +126,12 @@ impl SessionCopy<'_> {
         Ok(true)
     }
 
+    /// Takes the lease under the name with which [`Transfer::adopt`] takes it: a copy that was killed holds up none that
+    /// goes on with its work.
     async fn take_lease(&self, in_target: &HistoryInfo) -> Result<Lease, Fault> {
         let request = LeaseRequest {
             session: self.session,
-            holder: "copy".into(),
+            holder: IMPORTER.into(),
             ttl: LEASE,
             if_missing: IfMissing::Refuse,
             dead_holder: None,
