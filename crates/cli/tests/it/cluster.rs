@@ -224,15 +224,24 @@ async fn counted(journal: SharedJournal) {
         let line = format!("\nbudao_turns_total{{stop=\"end_turn\"}} {turns}\n");
         assert!(metrics.contains(&line), "{metrics}");
     }
+    for server in &servers {
+        until("the sum over both servers", async || {
+            let stats = server.get("/api/stats?window=1h").await;
+            let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+            assert!(stats["turns"].as_u64().is_some_and(|turns| turns <= 5), "{stats}");
+            stats["turns"] == 5
+        })
+        .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_metrics_of_a_server_count_its_own_turns_so_that_their_sum_counts_each_once() {
+async fn the_metrics_of_a_server_count_its_own_turns_and_its_statistics_those_of_all() {
     counted(SharedJournal::file()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_metrics_of_a_server_on_postgres_count_its_own_turns() {
+async fn the_metrics_of_a_server_on_postgres_count_its_own_turns_and_its_statistics_those_of_all() {
     let Some(journal) = SharedJournal::postgres() else { return };
     counted(journal).await;
 }

@@ -28,7 +28,10 @@ use crate::cluster::{
 /// The time between two faults.
 const PAUSE: Duration = Duration::from_secs(2);
 /// A frozen server stays frozen for longer than others believe it to be alive, and a link stays cut as long.
-pub(super) const FROZEN: Duration = Duration::from_secs(10);
+const FROZEN: Duration = Duration::from_secs(10);
+/// Longer than the lease on a file, 15 s: others take the sessions of a server that is frozen so long, and it is fenced. It
+/// is the longest of all faults.
+pub(super) const FROZEN_PAST_LEASE: Duration = Duration::from_secs(18);
 /// A client asks another server if one does not answer within this time.
 const PATIENCE: Duration = Duration::from_secs(4);
 
@@ -50,6 +53,7 @@ impl Dice {
 pub(super) enum Disruption {
     ServerKilled,
     ServerFrozen,
+    ServerFrozenPastLease,
     ServerDrained,
     ServerCutOff(PacketLoss),
     ClientsCutOff(PacketLoss),
@@ -62,7 +66,7 @@ pub(super) enum Disruption {
 pub(super) const ON_FILE: &[Disruption] = &[
     Disruption::ServerKilled,
     Disruption::ClientsCutOff(PacketLoss::Both),
-    Disruption::ServerFrozen,
+    Disruption::ServerFrozenPastLease,
     Disruption::ServerDrained,
 ];
 pub(super) const ON_POSTGRES: &[Disruption] = &[
@@ -165,17 +169,20 @@ impl Database {
 
     /// The address for an auditor, or for a server behind its proxy.
     fn url(&self, server: Option<usize>) -> String {
-        let schema = "budao";
+        // The standby that is promoted here is always the synchronous one.
+        let options = "schema=budao&failover=lossless";
         if self.network.is_some() {
             let hosts =
                 [0, 1].map(|it| network::address(NetworkHost::Database(it), Subnet::Database));
             let [first, second] = hosts;
-            let options = format!("schema={schema}&sslmode=disable");
-            return format!("postgres://{ADMINISTRATOR}@{first},{second}/postgres?{options}");
+            let hosts = format!("{first},{second}");
+            return format!(
+                "postgres://{ADMINISTRATOR}@{hosts}/postgres?{options}&sslmode=disable"
+            );
         }
         let pair = self.pair();
         let address = server.map_or(pair.primary.address(), |index| self.proxies[index].address());
-        pair.primary.url_at(address, schema)
+        format!("postgres://{ADMINISTRATOR}@{address}/postgres?{options}")
     }
 
     fn restart(&self) {
@@ -333,6 +340,13 @@ impl Servers {
         self.running.lock().unwrap()[index].signal(signal);
     }
 
+    /// Stops a server's process for a while. Blocks.
+    fn freeze(&self, index: usize, time: Duration) {
+        self.signal(index, Signal::STOP);
+        std::thread::sleep(time);
+        self.signal(index, Signal::CONT);
+    }
+
     /// Causes a fault and mends it. Blocks.
     fn cause(&self, fault: Disruption) {
         let index = self.any_index();
@@ -342,11 +356,8 @@ impl Servers {
                 self.running.lock().unwrap()[index].kill();
                 self.restart(index);
             }
-            (Disruption::ServerFrozen, _) => {
-                self.signal(index, Signal::STOP);
-                std::thread::sleep(FROZEN);
-                self.signal(index, Signal::CONT);
-            }
+            (Disruption::ServerFrozen, _) => self.freeze(index, FROZEN),
+            (Disruption::ServerFrozenPastLease, _) => self.freeze(index, FROZEN_PAST_LEASE),
             (Disruption::ServerDrained, _) => {
                 self.signal(index, Signal::TERM);
                 self.running.lock().unwrap()[index].wait();
