@@ -1,5 +1,5 @@
-//! Checks the files in `deploy/` with the programs they are for, or with their linters. A program that is not available
-//! is reported.
+//! Checks the files in `deploy/` with the programs they are for, or with their linters. If one of the programs cannot be
+//! had, the step counts as skipped and names the files that nothing has read: there is no source of it everywhere.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,20 +62,26 @@ const READERS: [Reader; 6] = [
 ];
 
 pub(super) fn run(run: &StepContext) -> Result<StepResult> {
-    let mut said = Vec::new();
+    let (mut read_by, mut unread) = (Vec::new(), Vec::new());
     for Reader { name, reads, find, read } in READERS {
         match find() {
             Ok(program) => {
                 read(&run.root, &program).with_context(|| format!("{reads}, by {name}"))?;
-                said.push(format!("{reads} by {name}"));
+                read_by.push(format!("{reads} by {name}"));
             }
-            Err(error) => {
-                println!("{name} cannot be had: {error:#}");
-                said.push(format!("{reads} unread: no {name}"));
-            }
+            Err(error) => unread.push(format!("{reads}: {name} cannot be had: {error:#}")),
         }
     }
-    Ok(StepResult::Passed(said.join("; ")))
+    Ok(result(&read_by, &unread))
+}
+
+/// A file that no program has read is not checked, whatever the others say.
+fn result(read: &[String], unread: &[String]) -> StepResult {
+    let read = read.join("; ");
+    match unread {
+        [] => StepResult::Passed(read),
+        unread => StepResult::Skipped(format!("{}\nchecked: {read}", unread.join("\n"))),
+    }
 }
 
 fn on_path_or_peer(name: &str, inside: &str) -> Result<PathBuf> {
@@ -153,4 +159,18 @@ fn unit(root: &Path, program: &Path) -> Result<()> {
         bail!("systemd-analyze verify: {}{}", said.stdout, said.stderr);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_nothing_has_read_is_named_and_the_step_has_not_passed() {
+        let read = ["unit by systemd-analyze".to_owned()];
+        let unread = ["Dockerfile: hadolint cannot be had: offline".to_owned()];
+        assert!(matches!(result(&read, &[]), StepResult::Passed(note) if note == read[0]));
+        let expected = format!("{}\nchecked: {}", unread[0], read[0]);
+        assert!(matches!(result(&read, &unread), StepResult::Skipped(why) if why == expected));
+    }
 }
