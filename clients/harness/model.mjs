@@ -2,8 +2,8 @@
 
 import http from "node:http";
 
-/** Starts it. `refuse(seconds)` makes it answer 429 until then; `stop()` ends it. */
-export async function startModel({ text = "An answer." } = {}) {
+/** Starts it; `usage` is what it reports. `refuse(seconds)` makes it answer 429 until then; `stop()` ends it. */
+export async function startModel({ text = "An answer.", usage } = {}) {
   let busyUntil = 0;
   const server = http.createServer((request, response) => {
     request.resume();
@@ -17,6 +17,7 @@ export async function startModel({ text = "An answer." } = {}) {
       const chunk = (delta, finish = null) => response.write(`data: ${JSON.stringify({ id: "x", object: "chat.completion.chunk", created: 1, model: "real", choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`);
       chunk({ role: "assistant", content: text });
       chunk({}, "stop");
+      if (usage !== undefined) response.write(`data: ${JSON.stringify({ id: "x", object: "chat.completion.chunk", created: 1, model: "real", choices: [], usage })}\n\n`);
       response.end("data: [DONE]\n\n");
     });
   });

@@ -1,11 +1,14 @@
 // What an operator keeps the page open for: what fails now, the sessions behind every number, and acting on many at once.
 
 import assert from "node:assert/strict";
+import fs from "node:fs";
 import net from "node:net";
 import os from "node:os";
+import path from "node:path";
 import { test } from "node:test";
+import { startModel } from "../../harness/model.mjs";
 import { startServer } from "../../harness/server.mjs";
-import { api, onPage, overflow, picture, runSession, until } from "../stage.mjs";
+import { api, onPage, overflow, picture, runSession, say, until } from "../stage.mjs";
 
 /** Requests fail with a refused key until six sessions failed; then they are answered. */
 const FAILS = '[[step]]\nfault = "model_authentication"\nrepeat = 6\n[[step]]\ntext = "Well again."\nrepeat = "forever"\n';
@@ -209,4 +212,31 @@ test("a time range is chosen with the mouse or the keys, is in the address, and 
     assert.match(page.url(), /sessions\?since=.*&until=/);
     assert.deepEqual(seen.errors, []);
   });
+});
+
+test("with prices a turn, its session and now say what was spent, by model and by tenant", async () => {
+  const model = await startModel({ usage: { prompt_tokens: 1200, completion_tokens: 300, total_tokens: 1500 } });
+  const home = fs.mkdtempSync(path.join(os.tmpdir(), "budao-prices-"));
+  fs.writeFileSync(path.join(home, "budao.toml"), `[models.spending]\ncurrency = "USD"\n[models.spending.prices."${model.name}"]\ninput = 10.0\noutput = 40.0\n`);
+  try {
+    await onPage({ model: model.name, home, args: ["--config", "budao.toml"] }, async (page, { origin, seen }) => {
+      await say(page, "hello");
+      await page.locator(".entry.end", { hasText: "0.024 USD" }).waitFor();
+      assert.equal(await page.locator("#fact-cost").textContent(), "0.024 USD");
+      await say(page, "once more");
+      await until(async () => (await page.locator("#fact-cost").textContent()) === "0.048 USD");
+      await picture(page, "cost");
+      await page.goto(`${origin}/now`);
+      const row = page.locator("#costs-by-model tr", { hasText: model.name });
+      await row.waitFor();
+      assert.deepEqual(await row.locator(".amount").allTextContents(), ["2,400", "600", "0 %", "0.048 USD"]);
+      assert.match(await page.locator("#costs-by-tenant").textContent(), /local0\.048 USD/);
+      assert.match(await page.locator("#costs-total").textContent(), /0\.048 USD in this window/);
+      await page.locator("#costs-part").scrollIntoViewIfNeeded();
+      await picture(page, "now-costs");
+      assert.deepEqual(seen.errors, []);
+    });
+  } finally {
+    model.stop();
+  }
 });

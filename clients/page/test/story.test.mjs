@@ -5,6 +5,7 @@ import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { test } from "node:test";
+import { startModel } from "../../harness/model.mjs";
 import { startServer } from "../../harness/server.mjs";
 import { onPage, overflow, picture, runSession, say, until } from "../stage.mjs";
 
@@ -157,5 +158,100 @@ test("a trace leads to the trace viewer and to its lines in the log file", async
     await page.locator('[data-view="told"]').click();
     await page.locator("#detail .rendering .log-lines summary").waitFor();
     assert.deepEqual(seen.errors, []);
+  });
+});
+
+test("silence, a decision and a service that holds back are marked on the timeline for as long as they lasted", async () => {
+  const script = `
+[[step]]
+text = "One two three."
+pace_ms = 2600
+[[step.call]]
+tool = "fs_write"
+arguments = { path = "a.txt", content = "hi" }
+[[step]]
+text = "Written."
+repeat = "forever"
+`;
+  await onPage({ script }, async (page, { origin, seen }) => {
+    await say(page, "write");
+    const open = page.locator('.question[data-state="open"]');
+    await open.waitFor({ timeout: 30_000 });
+    const asked = Date.now();
+    await until(() => Date.now() - asked > 1500);
+    await open.locator(".allow").click();
+    await page.getByText("Written.").waitFor();
+    await page.locator(".entry.end").waitFor();
+    await page.goto(`${origin}/sessions/${new URL(page.url()).searchParams.get("session")}`);
+    await page.locator(".lanes .question").waitFor();
+    const marks = (name) => page.locator(`.lanes .wait.${name}`).evaluateAll((list) => list.map((mark) => Number(mark.dataset.ms)));
+    const hangs = await marks("hang");
+    assert.ok(hangs.length >= 1 && hangs.every((ms) => ms > 2000 && ms < 6000), `${hangs}`);
+    const [question, ...others] = await marks("question");
+    assert.ok(question >= 1400 && question < 10_000 && others.length === 0, `${question} ${others}`);
+    const legend = await page.locator("#legend").textContent();
+    for (const words of ["waiting for a decision", "no event"]) assert.ok(legend.includes(words), legend);
+    await picture(page, "story-marks");
+    assert.deepEqual(seen.errors, []);
+  });
+  const model = await startModel();
+  try {
+    await onPage({ model: model.name, where: "/faults/ERR_RATE_001" }, async (page, { origin, api }) => {
+      model.refuse(4);
+      const { session_id: first } = await api("/v1/sessions", {});
+      await api(`/v1/sessions/${first}/messages`, { content: "first" });
+      await until(async () => ((await api("/api/stats?window=5m")).gates ?? []).some(({ state }) => state === "held"));
+      const id = await runSession(origin, ["go"], { session_name: "Held" });
+      await page.goto(`${origin}/sessions/${id}`);
+      await page.locator(".lanes .wait.hold").first().waitFor();
+      const held = await page.locator(".lanes .wait.hold").evaluateAll((list) => list.map((mark) => Number(mark.dataset.ms)));
+      assert.ok(held.some((ms) => ms > 1500 && ms < 10_000), `${held}`);
+      assert.match(await page.locator("#legend").textContent(), /held by the service/);
+      await picture(page, "story-held");
+    });
+  } finally {
+    model.stop();
+  }
+});
+
+test("a call whose outcome is unknown is settled on the page, in whichever window comes first", async () => {
+  const script = `
+[[step]]
+[[step.call]]
+tool = "bash_run"
+arguments = { cmd = "sleep 30" }
+[[step]]
+text = "I do not know."
+repeat = "forever"
+`;
+  const args = ["--permission", "auto"];
+  await onPage({ script, args }, async (page, { server, origin }) => {
+    await say(page, "pay the invoice");
+    await page.locator('.entry.call[data-status="running"]').waitFor();
+    await server.crash();
+    const again = await startServer({ home: server.home, model: "script:script.toml", port: server.port, args });
+    try {
+      const doubt = page.locator('.doubt[data-state="open"]');
+      await doubt.waitFor({ timeout: 60_000 });
+      await until(async () => (await page.locator("#fact-doubts").textContent()) === "1");
+      await picture(page, "doubt");
+      // It is on the operators' screen, which leads here.
+      const other = await page.context().newPage();
+      await other.goto(`${origin}/now`);
+      assert.equal(await other.locator('[data-figure="doubts-now"]').textContent(), "1");
+      await picture(other, "now-doubt");
+      await other.locator("#doubts a").click();
+      await other.locator('.doubt[data-state="open"] input').fill("paid, number 7");
+      await other.locator('.doubt [data-outcome="happened"]').click();
+      for (const window of [other, page]) await window.locator('.doubt[data-state="happened"] .verdict', { hasText: /Settled at .*: It happened/ }).waitFor();
+      await page.locator("#doubts-row").waitFor({ state: "hidden" });
+      await picture(page, "doubt-settled");
+      // What the person said is what the model reads next.
+      const id = new URL(page.url()).searchParams.get("session");
+      const response = await fetch(`${origin}/v1/sessions/${id}/export`, { headers: { authorization: "Bearer a-token-for-tests" } });
+      assert.match(await response.text(), /"doubt_settled":\{.*"settlement":\{"happened":\{"result":"paid, number 7"\}\},"by":"local\/local"/);
+    } finally {
+      await again.crash();
+    }
   });
 });
