@@ -83,8 +83,6 @@ pub struct Limits {
     pub delta_window: Duration,
     /// The context size in tokens above which the history is compacted.
     pub context_tokens: u64,
-    /// The most tokens, input and output, that one turn may use; 0 for no bound.
-    pub turn_tokens: u64,
     /// The deepest level of sub-agents below a person's session.
     pub depth: u32,
     /// The most sessions that run at the same time.
@@ -146,7 +144,6 @@ impl Default for Limits {
             timer_horizon: Duration::from_secs(366 * 24 * 3600),
             delta_window: Duration::from_millis(25),
             context_tokens: 150_000,
-            turn_tokens: 0,
             depth: 3,
             sessions: 10_000,
             lease: Duration::from_secs(15),

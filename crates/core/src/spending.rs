@@ -5,6 +5,7 @@
 //! nobody knows better. The turn decides (`turn::spending`); this module has prices, caps and the state.
 
 mod ledger;
+mod state;
 #[cfg(test)]
 mod tests;
 
@@ -14,12 +15,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
-    event::SessionId,
     fault::{Fact, FactValue, Fault, Kind, Operation},
     message::Usage,
 };
 
-pub use ledger::{DayRaise, Ledger, LedgerAmount, LedgerScope, day_of};
+pub(crate) use state::{cost, day_raise, raise, reservation};
+pub use {
+    ledger::{DayRaise, Ledger, LedgerAmount, LedgerScope, day_of},
+    state::{Spending, child_cost},
+};
 
 /// The topic of the annotations that record reservations and costs.
 pub const TOPIC: &str = "core.spending";
@@ -110,14 +114,26 @@ pub enum OnCap {
 /// The name under which people are asked to raise a cap, in place of a tool.
 pub const RAISE_CAP: &str = "raise_spending_cap";
 
+/// The cap of a turn that a session's settings have, in tokens.
+const TURN_BUDGET: &str = "max_turn_tokens";
+
 /// A cap that the next request could exceed, with amounts in millionths or tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CapReached {
-    /// The setting: `turn`, `session` or `session_tokens`.
+    /// The setting: `turn`, `turn_tokens`, `session`, `session_tokens`, or [`TURN_BUDGET`].
     setting: &'static str,
     cap: u64,
     used: u64,
     estimate: u64,
+}
+
+/// The tokens that a session used, without those of requests whose answers were lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TokenCount {
+    pub(crate) session: u64,
+    pub(crate) turn: u64,
+    /// The cap of a turn in the session's settings.
+    pub(crate) turn_budget: Option<u64>,
 }
 
 /// How people raised a cap, in millionths or tokens.
@@ -135,6 +151,14 @@ fn is_of_tokens(setting: &str) -> bool {
     setting.ends_with("_tokens")
 }
 
+/// The whole name of a setting.
+pub(crate) fn setting_key(setting: &str) -> String {
+    match setting == TURN_BUDGET {
+        true => setting.to_owned(),
+        false => format!("models.spending.{setting}"),
+    }
+}
+
 /// Prices and caps. Without prices and caps, nothing is counted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -149,6 +173,9 @@ pub struct SpendingConfig {
     /// The most that one turn may cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn: Option<Amount>,
+    /// The most tokens of one turn, those of its child sessions included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn_tokens: Option<u64>,
     /// The most that all turns of a session may cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<Amount>,
@@ -184,6 +211,7 @@ impl Default for SpendingConfig {
             on_cap: OnCap::Fail,
             on_day_cap: OnCap::Fail,
             turn: None,
+            turn_tokens: None,
             session: None,
             session_tokens: None,
             day: None,
@@ -212,8 +240,7 @@ impl SpendingConfig {
                 self.micros(key, amount)?;
             }
         }
-        let counts = [("session_tokens", self.session_tokens)];
-        for (key, count) in counts.into_iter().chain(self.day_counts()) {
+        for (key, count) in self.token_counts().into_iter().chain(self.day_counts()) {
             if count == Some(0) {
                 return Err(wrong(key, "at least 1; leave it out for no cap", "0"));
             }
@@ -251,6 +278,10 @@ impl SpendingConfig {
         }
     }
 
+    fn token_counts(&self) -> [(&'static str, Option<u64>); 2] {
+        [("turn_tokens", self.turn_tokens), ("session_tokens", self.session_tokens)]
+    }
+
     fn day_amounts(&self) -> [(&'static str, &Option<Amount>); 3] {
         [("day", &self.day), ("tenant_day", &self.tenant_day), ("key_day", &self.key_day)]
     }
@@ -270,14 +301,19 @@ impl SpendingConfig {
 
     /// A cap in tokens by the name of its setting.
     fn tokens_cap(&self, name: &str) -> Option<u64> {
-        let caps = [("session_tokens", self.session_tokens)];
-        caps.into_iter().chain(self.day_counts()).find(|(key, _)| *key == name)?.1
+        let mut caps = self.token_counts().into_iter().chain(self.day_counts());
+        caps.find(|(key, _)| *key == name)?.1
     }
 
     /// Whether a cap of a turn or a session is set, which its child sessions share.
     #[must_use]
     pub fn has_session_caps(&self) -> bool {
-        self.turn.is_some() || self.session.is_some() || self.session_tokens.is_some()
+        self.turn.is_some() || self.session.is_some() || self.has_token_caps()
+    }
+
+    /// Whether a cap of a turn or a session in tokens is set.
+    pub(crate) fn has_token_caps(&self) -> bool {
+        self.token_counts().iter().any(|(_, cap)| cap.is_some())
     }
 
     /// Whether a cap of a day is set, in money or tokens.
@@ -285,6 +321,15 @@ impl SpendingConfig {
     pub fn has_day_caps(&self) -> bool {
         self.day_amounts().iter().any(|(_, cap)| cap.is_some())
             || self.day_counts().iter().any(|(_, cap)| cap.is_some())
+    }
+
+    /// The caps that are set, by the names of their settings.
+    pub fn caps(&self) -> impl Iterator<Item = &'static str> {
+        let money = [("turn", &self.turn), ("session", &self.session)];
+        let money = money.into_iter().chain(self.day_amounts());
+        let money = money.filter_map(|(key, cap)| cap.as_ref().map(|_| key));
+        let tokens = self.token_counts().into_iter().chain(self.day_counts());
+        money.chain(tokens.filter_map(|(key, cap)| cap.map(|_| key)))
     }
 
     /// Whether requests are counted in ledgers: for a cap of a day, or because there are prices.
@@ -313,27 +358,15 @@ impl SpendingConfig {
         !self.prices.is_empty() || self.turn.is_some() || self.session.is_some() || has_day_cap
     }
 
-    /// Checks the caps before a request with this estimate, in tokens.
-    ///
-    /// # Errors
-    /// `price_unknown` if a cap in money is set and the model has no price; `spending_cap_reached` if the request could
-    /// exceed a cap.
-    pub fn admit(
-        &self,
-        model: &str,
-        spent: &Spending,
-        estimate: Usage,
-        session: Usage,
-    ) -> Result<(), Fault> {
-        match self.reached_cap(model, spent, estimate, session)? {
-            Some(cap) => Err(self.cap_fault(cap)),
-            None => Ok(()),
-        }
-    }
-
     /// The fault of a cap that the next request could exceed.
     pub(crate) fn cap_fault(&self, reached_cap: CapReached) -> Fault {
         let CapReached { setting, cap, used, estimate } = reached_cap;
+        if setting == TURN_BUDGET {
+            return Fault::new(Kind::TokensExhausted, Operation::RunTurn)
+                .with(Fact::Limit, cap)
+                .with(Fact::Actual, used)
+                .with(Fact::LimitName, TURN_BUDGET);
+        }
         reached(setting, [cap, used, estimate].map(|amount| self.shown_cap(setting, amount)))
     }
 
@@ -343,7 +376,7 @@ impl SpendingConfig {
         let missing = used.saturating_add(estimate).saturating_sub(cap);
         let shown = |amount| self.shown_cap(setting, amount);
         json!({
-            "setting": format!("models.spending.{setting}"), "cap": shown(cap), "spent": shown(used),
+            "setting": setting_key(setting), "cap": shown(cap), "spent": shown(used),
             "estimate": shown(estimate), "more": shown(cap.max(missing)),
         })
     }
@@ -394,7 +427,30 @@ impl SpendingConfig {
         }
     }
 
-    /// The cap that a request with this estimate could exceed.
+    /// The cap in tokens that a request with this estimate could exceed.
+    pub(crate) fn reached_token_cap(
+        &self,
+        spent: &Spending,
+        estimate: u64,
+        used: TokenCount,
+    ) -> Option<CapReached> {
+        let session = used.session.saturating_add(spent.lost_tokens);
+        let turn = used.turn.saturating_add(spent.turn_lost_tokens);
+        let (in_session, in_turn) = (spent.raised.tokens, spent.turn_raised.tokens);
+        let caps = [
+            ("session_tokens", self.session_tokens, session, in_session),
+            ("turn_tokens", self.turn_tokens, turn, in_turn),
+            (TURN_BUDGET, used.turn_budget, turn, in_turn),
+        ];
+        caps.into_iter().find_map(|(setting, cap, used, raised)| {
+            let cap = cap?.saturating_add(raised);
+            let is_reached = used.saturating_add(estimate) > cap;
+            is_reached.then_some(CapReached { setting, cap, used, estimate })
+        })
+    }
+
+    /// The cap that a request with this estimate could exceed. What is reserved does not count: a session makes one
+    /// request at a time, and the next one replaces the reservation.
     ///
     /// # Errors
     /// `price_unknown` if a cap in money is set and the model has no price.
@@ -403,15 +459,11 @@ impl SpendingConfig {
         model: &str,
         spent: &Spending,
         estimate: Usage,
-        session: Usage,
+        used: TokenCount,
     ) -> Result<Option<CapReached>, Fault> {
-        if let Some(cap) = self.session_tokens {
-            let (cap, used) = (cap.saturating_add(spent.raised.tokens), session.total_tokens());
-            let estimate = estimate.total_tokens();
-            if used.saturating_add(estimate) > cap {
-                let setting = "session_tokens";
-                return Ok(Some(CapReached { setting, cap, used, estimate }));
-            }
+        let tokens = estimate.total_tokens();
+        if let Some(reached) = self.reached_token_cap(spent, tokens, used) {
+            return Ok(Some(reached));
         }
         let mut caps = self.money_caps().peekable();
         let has_day_cap = self.day_amounts().iter().any(|(_, cap)| cap.is_some());
@@ -426,10 +478,10 @@ impl SpendingConfig {
         let next = price.cost_max(estimate);
         for (setting, cap) in caps {
             let (used, raised) = match setting {
-                "turn" => (spent.turn, spent.turn_raised),
+                "turn" => (spent.turn, spent.turn_raised.cost),
                 _ => (spent.session, spent.raised.cost),
             };
-            let (cap, used) = (cap.saturating_add(raised), used.saturating_add(spent.reserved));
+            let cap = cap.saturating_add(raised);
             if used.saturating_add(next) > cap {
                 return Ok(Some(CapReached { setting, cap, used, estimate: next }));
             }
@@ -471,124 +523,4 @@ fn reached(key: &str, [cap, spent, estimate]: [String; 3]) -> Fault {
         .with(Fact::Cap, cap)
         .with(Fact::Spent, spent)
         .with(Fact::Estimate, estimate)
-}
-
-/// What a session has spent, in millionths of the currency.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Spending {
-    /// All turns together.
-    pub session: u64,
-    /// The running turn, or the last one.
-    pub turn: u64,
-    /// The estimate of the request under way; 0 if there is none.
-    pub reserved: u64,
-    /// The tokens of the running turn whose cost is in `turn`.
-    pub priced: Usage,
-    /// What child sessions spent: the part of `session`, with their tokens.
-    pub children: LedgerAmount,
-    /// What child sessions of the turn spent: the part of `turn`.
-    pub turn_children: u64,
-    /// What people added to the caps of the session.
-    pub raised: LedgerAmount,
-    /// What people added to the cap of the turn.
-    pub turn_raised: u64,
-    /// What people of this session added to caps of the last day on which they did.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub day_raises: Vec<DayRaise>,
-    /// The currency of the amounts; empty before the first one.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub currency: String,
-}
-
-impl Spending {
-    /// True before anything was counted.
-    #[must_use]
-    pub fn is_none(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Starts a turn.
-    pub(crate) fn begin_turn(&mut self) {
-        let currency = std::mem::take(&mut self.currency);
-        let day_raises = std::mem::take(&mut self.day_raises);
-        let (session, children, raised) = (self.session, self.children, self.raised);
-        *self = Self { session, children, raised, day_raises, currency, ..Self::default() };
-    }
-
-    /// Applies an annotation of [`TOPIC`].
-    pub(crate) fn apply(&mut self, data: &Value) {
-        if let Some(reserved) = data["reserved"].as_u64() {
-            self.reserved = reserved;
-        }
-        if let Some(raise) = data.get("day_raise") {
-            if let Ok(raise) = DayRaise::deserialize(raise) {
-                self.day_raises.retain(|earlier| earlier.day == raise.day);
-                self.day_raises.push(raise);
-            }
-        } else if let Some(more) = data["raised"].as_u64() {
-            let sum = match data["setting"].as_str() {
-                Some("turn") => &mut self.turn_raised,
-                Some("session_tokens") => &mut self.raised.tokens,
-                _ => &mut self.raised.cost,
-            };
-            *sum = sum.saturating_add(more);
-        }
-        if let Some(currency) = data["currency"].as_str().filter(|it| *it != self.currency) {
-            currency.clone_into(&mut self.currency);
-        }
-        if let Some(cost) = data["cost"].as_u64() {
-            self.session = self.session.saturating_add(cost);
-            self.turn = self.turn.saturating_add(cost);
-            self.reserved = 0;
-            let usage = Usage::deserialize(&data["usage"]).unwrap_or_default();
-            self.priced += usage;
-            if data.get("child").is_some() {
-                let tokens = usage.total_tokens();
-                self.children = self.children.plus(LedgerAmount { cost, tokens });
-                self.turn_children = self.turn_children.saturating_add(cost);
-            }
-        }
-    }
-}
-
-/// The annotation of a reservation, in millionths.
-pub(crate) fn reservation(model: &str, reserved: u64, currency: &str) -> Value {
-    json!({"model": model, "reserved": reserved, "currency": currency})
-}
-
-/// The annotation of a cost, in millionths. `is_estimate`: the service has not said what was used.
-pub(crate) fn cost(
-    model: &str,
-    cost: u64,
-    usage: Usage,
-    currency: &str,
-    is_estimate: bool,
-) -> Value {
-    json!({"model": model, "cost": cost, "usage": usage, "currency": currency, "is_estimate": is_estimate})
-}
-
-/// The annotation of a cap that a person raised.
-pub(crate) fn raise(setting: &str, more: u64, by: &str, currency: &str) -> Value {
-    json!({"setting": setting, "raised": more, "by": by, "currency": currency})
-}
-
-/// The annotation of a cap of a day that a person raised; the next request takes it to the ledger.
-pub(crate) fn day_raise(
-    raise: &CapRaise,
-    question: String,
-    by: &str,
-    day: String,
-) -> Option<Value> {
-    let (cost, tokens) =
-        if is_of_tokens(&raise.setting) { (0, raise.more) } else { (raise.more, 0) };
-    let (scope, more) = (raise.scope.clone()?, LedgerAmount { cost, tokens });
-    let day_raise = DayRaise { question, scope, day, more, by: by.to_owned() };
-    Some(json!({"setting": raise.setting, "raised": raise.more, "by": by, "day_raise": day_raise}))
-}
-
-/// The annotation of what a child session spent at the prices of its own model, in millionths.
-#[must_use]
-pub fn child_cost(child: SessionId, cost: u64, usage: Usage, currency: &str) -> Value {
-    json!({"child": child, "cost": cost, "usage": usage, "currency": currency})
 }

@@ -291,13 +291,7 @@ impl Stepper<'_> {
                 .with(Fact::LimitName, "steps");
             return self.end_turn(StopReason::MaxTurnRequests, Some(fault));
         }
-        if let Some(fault) = self.tokens_spent() {
-            return self.fail_at_step(fault);
-        }
         self.settle_costs();
-        if let Some(reached) = self.cap_reached() {
-            return self.stop_at_cap(reached);
-        }
         let turn = self.turn();
         if let Some(index) = unpaired(&self.session.history, turn.first_message) {
             let fault = Fault::new(Kind::Bug, Operation::RunTurn)
@@ -306,8 +300,9 @@ impl Stepper<'_> {
         }
         let step = turn.step.saturating_add(1);
         self.choose_model(step);
-        self.start_attempt(step, 1);
-        self.record_compaction();
+        if self.start_attempt(step, 1) {
+            self.record_compaction();
+        }
     }
 
     /// Records that the history is being shortened, if that must precede the model request.
@@ -318,20 +313,6 @@ impl Stepper<'_> {
             self.emit(Event::CompactionStarted { step, tokens });
         }
         needed
-    }
-
-    /// The fault for a turn that has used all its tokens, if it has.
-    #[must_use]
-    pub fn tokens_spent(&self) -> Option<Fault> {
-        let usage = self.turn().usage;
-        let most = self.session.settings.max_turn_tokens.unwrap_or(self.env.limits.turn_tokens);
-        let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
-        (most > 0 && tokens >= most).then(|| {
-            Fault::new(Kind::TokensExhausted, Operation::RunTurn)
-                .with(Fact::Limit, most)
-                .with(Fact::Actual, tokens)
-                .with(Fact::LimitName, "turn_tokens")
-        })
     }
 
     /// Ends the turn as failed and, if the fault prevents any further turn, ends the session too.
@@ -441,7 +422,9 @@ impl Stepper<'_> {
             if self.attempts_in_round(attempt).0 == 1 {
                 self.choose_model(step);
             }
-            self.start_attempt(step, attempt);
+            if !self.start_attempt(step, attempt) {
+                return;
+            }
         }
         if self.turn().wait.is_held && !self.review_patience() {
             return;

@@ -58,14 +58,19 @@ pub(crate) struct ChildResult {
     pub(crate) usage: Usage,
     /// The cost of the child, in millionths; `None` if none was recorded.
     pub(crate) cost: Option<u64>,
+    /// Estimated tokens of requests whose answers were lost; `usage` does not have them.
+    pub(crate) lost_tokens: u64,
 }
 
 impl ChildResult {
     /// The event that records the child's cost, at the prices of its own model.
     pub(crate) fn cost_record(&self, runtime: &Runtime, child: SessionId) -> Option<Event> {
         let config = &runtime.limits().spending;
-        let cost = self.cost.or_else(|| config.has_session_caps().then_some(0))?;
-        let data = spending::child_cost(child, cost, self.usage, &config.currency);
+        if self.cost.is_none() && !config.has_session_caps() {
+            return None;
+        }
+        let cost = self.cost.map(|cost| (cost, config.currency.as_str()));
+        let data = spending::child_cost(child, cost, (self.usage, self.lost_tokens));
         Some(Event::Annotated { topic: spending::TOPIC.to_owned(), data })
     }
 }
@@ -224,18 +229,19 @@ async fn read_progress(runtime: &Runtime, id: SessionId) -> Result<ChildProgress
 /// Stops a child and waits for the end of its turn. A child that was never opened counts as stopped.
 pub(crate) async fn stop(runtime: &Runtime, id: SessionId) -> Result<ChildResult, Fault> {
     let mut retry = ChildRetry::default();
-    let (usage, cost) = loop {
+    let (usage, cost, lost_tokens) = loop {
         match try_stop(runtime, id).await {
             Ok(used) => break used,
             Err(fault) if fault.kind() == Kind::UnknownSession => break Default::default(),
             Err(fault) => retry.wait(runtime, fault).await?,
         }
     };
-    Ok(ChildResult { end: TaskEnd::Cancelled { reason: "it was stopped".to_owned() }, usage, cost })
+    let end = TaskEnd::Cancelled { reason: "it was stopped".to_owned() };
+    Ok(ChildResult { end, usage, cost, lost_tokens })
 }
 
-/// Returns the tokens and the cost of the child.
-async fn try_stop(runtime: &Runtime, id: SessionId) -> Result<(Usage, Option<u64>), Fault> {
+/// Returns the usage, the cost and the lost tokens of the child.
+async fn try_stop(runtime: &Runtime, id: SessionId) -> Result<(Usage, Option<u64>, u64), Fault> {
     let cancel = || CommandBody::Cancel { reason: Some("its parent stopped it".to_owned()) };
     match read_progress(runtime, id).await? {
         ChildProgress::NotOpened => return Ok(Default::default()),
@@ -253,7 +259,8 @@ async fn try_stop(runtime: &Runtime, id: SessionId) -> Result<(Usage, Option<u64
         let state = runtime.state(id).await?;
         if state.turn.is_none() {
             let spent = &state.spending;
-            return Ok((state.usage, (!spent.currency.is_empty()).then_some(spent.session)));
+            let cost = (!spent.currency.is_empty()).then_some(spent.session);
+            return Ok((state.usage, cost, spent.lost_tokens));
         }
         let mut records = runtime.follow(id, state.head).await?;
         while let Some(record) = records.next().await {
@@ -299,6 +306,7 @@ pub(crate) struct ChildWatch {
     turn: Option<TurnNumber>,
     text: String,
     cost: Option<u64>,
+    lost_tokens: u64,
     retry: ChildRetry,
 }
 
@@ -306,8 +314,8 @@ impl ChildWatch {
     async fn new(runtime: &Runtime, child: SessionId, after: Seq) -> Result<Self, Fault> {
         let records = runtime.follow(child, after).await?;
         let (runtime, retry) = (runtime.clone(), ChildRetry::default());
-        let (text, cost) = (String::new(), None);
-        Ok(Self { runtime, child, records, seen: after, turn: None, text, cost, retry })
+        let (text, turn, cost, lost_tokens) = (String::new(), None, None, 0);
+        Ok(Self { runtime, child, records, seen: after, turn, text, cost, lost_tokens, retry })
     }
 
     /// Waits for the next event that concerns the parent.
@@ -355,10 +363,12 @@ impl ChildWatch {
                 if let Some(cost) = data["cost"].as_u64() {
                     self.cost = Some(self.cost.unwrap_or_default().saturating_add(cost));
                 }
+                let lost = data["lost_tokens"].as_u64().unwrap_or_default();
+                self.lost_tokens = self.lost_tokens.saturating_add(lost);
             }
             Event::TurnEnded { stop, fault, usage, .. } => {
-                let (end, cost) = (self.end(stop, fault), self.cost);
-                return Some(ChildEvent::Ended(ChildResult { end, usage, cost }));
+                let (end, cost, lost_tokens) = (self.end(stop, fault), self.cost, self.lost_tokens);
+                return Some(ChildEvent::Ended(ChildResult { end, usage, cost, lost_tokens }));
             }
             _ => {}
         }

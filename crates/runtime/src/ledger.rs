@@ -104,15 +104,20 @@ pub(crate) async fn note_own_spending(runtime: &Runtime, parent: SessionId) -> R
     let spent = &state.spending;
     let mut used = state.usage;
     used += state.turn.as_ref().map(|turn| turn.usage).unwrap_or_default();
-    let in_session = LedgerAmount {
-        cost: spent.session.saturating_sub(spent.children.cost),
-        tokens: used.total_tokens().saturating_sub(spent.children.tokens),
+    let in_turn = state.turn.as_ref().map(|turn| turn.usage).unwrap_or_default();
+    let own = |cost: u64, usage: Usage, lost: u64, children: LedgerAmount| LedgerAmount {
+        cost: cost.saturating_sub(children.cost),
+        tokens: usage.total_tokens().saturating_add(lost).saturating_sub(children.tokens),
     };
-    let in_turn = LedgerAmount { cost: spent.turn.saturating_sub(spent.turn_children), tokens: 0 };
+    let in_session = own(spent.session, used, spent.lost_tokens, spent.children);
+    let in_turn = own(spent.turn, in_turn, spent.turn_lost_tokens, spent.turn_children);
     let turn = LedgerScope::Turn(parent, state.turns);
-    for (scope, own) in [(LedgerScope::Session(parent), in_session), (turn, in_turn)] {
+    let session = LedgerScope::Session(parent);
+    for (scope, own, raised) in
+        [(session, in_session, spent.raised), (turn, in_turn, spent.turn_raised)]
+    {
         update_ledger(shared, &scope, "", |ledger| {
-            ledger.own = own;
+            (ledger.own, ledger.raised) = (own, raised);
             Ok(())
         })
         .await?;

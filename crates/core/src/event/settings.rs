@@ -36,7 +36,7 @@ pub struct Settings {
     /// The most model requests in one turn; the system's limit if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_steps: Option<u32>,
-    /// The most tokens one turn may use; the system's limit if absent.
+    /// The most tokens one turn may use, below the cap of the configuration; no more than that cap if absent or 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_turn_tokens: Option<u64>,
     /// The most tokens of one answer; the engine's default if absent.

@@ -92,7 +92,7 @@ impl LedgerScope {
             Self::Tenant(_) => ("tenant_day", "tenant_day_tokens"),
             Self::Key(_) => ("key_day", "key_day_tokens"),
             Self::Session(_) => ("session", "session_tokens"),
-            Self::Turn(..) => ("turn", ""),
+            Self::Turn(..) => ("turn", "turn_tokens"),
         }
     }
 }
@@ -108,7 +108,7 @@ pub struct LedgerAmount {
 }
 
 impl LedgerAmount {
-    fn is_zero(&self) -> bool {
+    pub(crate) fn is_zero(&self) -> bool {
         *self == Self::default()
     }
 
@@ -351,6 +351,20 @@ mod tests {
         ledger.reserve(&caps, &scope, amount(300, 10)).unwrap();
         let fault = ledger.reserve(&caps, &scope, amount(1, 10)).unwrap_err();
         assert_eq!(fault.detail().text(Fact::ConfigKey), Some("models.spending.session"));
+    }
+
+    #[test]
+    fn child_sessions_share_the_tokens_of_a_turn_and_what_people_allowed() {
+        let caps = config(json!({"turn_tokens": 100}));
+        let scope = LedgerScope::Turn(SessionId(uuid::Uuid::from_u128(7)), 2);
+        let mut ledger = Ledger::read(b"", &scope.period(""), "USD");
+        ledger.own = amount(0, 40);
+        ledger.reserve(&caps, &scope, amount(0, 50)).unwrap();
+        let fault = ledger.reserve(&caps, &scope, amount(0, 50)).unwrap_err();
+        assert_eq!(fault.detail().text(Fact::ConfigKey), Some("models.spending.turn_tokens"));
+        assert_eq!(fault.detail().text(Fact::Spent), Some("90 tokens"));
+        ledger.raised = amount(0, 40);
+        ledger.reserve(&caps, &scope, amount(0, 50)).unwrap();
     }
 
     #[test]

@@ -16,11 +16,16 @@ pub(super) struct ModelChange {
 }
 
 impl Stepper<'_> {
-    /// Starts an attempt of the current model.
-    pub(super) fn start_attempt(&mut self, step: u32, attempt: u32) {
+    /// Starts an attempt of the current model, unless it could exceed a cap; returns whether it began.
+    pub(super) fn start_attempt(&mut self, step: u32, attempt: u32) -> bool {
+        if let Some(reached) = self.cap_reached() {
+            self.stop_at_cap(reached);
+            return false;
+        }
         let model = self.session.model().to_owned();
         self.reserve_cost();
         self.emit(Event::StepStarted { step, attempt, model });
+        true
     }
 
     /// Chooses the model of a new step or round: the first one that can be asked in time, or else the one whose gate

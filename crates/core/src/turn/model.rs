@@ -33,6 +33,7 @@ impl Stepper<'_> {
             let fault = Fault::new(Kind::EmptyAnswer, Operation::ModelRequest)
                 .with(Fact::Service, self.service())
                 .with(Fact::Model, self.session.model().to_owned());
+            self.settle_dropped(usage);
             return self.handle_model_failure(step, attempt, fault);
         }
         self.name_calls(step, &mut content);
@@ -40,7 +41,7 @@ impl Stepper<'_> {
         let is_first = !self.has_estimates();
         self.emit(Event::ModelAnswered { step, content, stop, usage, response });
         self.report_estimate(usage, is_first);
-        self.settle_costs();
+        self.settle_answer(usage);
         if !self.turn().calls.is_empty() {
             return self.refuse_surplus_calls();
         }
@@ -74,7 +75,7 @@ impl Stepper<'_> {
         let is_first = !self.has_estimates();
         self.emit(Event::ModelAnswered { step, content, stop, usage, response: None });
         self.report_estimate(usage, is_first);
-        self.settle_costs();
+        self.settle_answer(usage);
         let calls: Vec<CallId> = self.turn().calls.iter().map(|call| call.id.clone()).collect();
         for call in calls {
             let fault = fault.clone().with_trace(self.session.trace());
@@ -141,7 +142,7 @@ impl Stepper<'_> {
         let fault = fault.with_trace(self.session.trace());
         let scope = Scope { step: Some(step), ..Scope::default() };
         // A request that failed in the middle of its answer stays spent.
-        match self.turn().partial {
+        match self.turn().partial || is_broken_off(fault.kind()) {
             true => self.settle_costs(),
             false => self.release_reservation(),
         }
@@ -227,4 +228,9 @@ impl Stepper<'_> {
             self.ask_first_fitting_model(attempt);
         }
     }
+}
+
+/// Whether a request fails like this after the service began its answer, of which the turn may have seen nothing yet.
+fn is_broken_off(kind: Kind) -> bool {
+    matches!(kind, Kind::ModelStreamCut | Kind::ModelStalled | Kind::ModelMalformedStream)
 }

@@ -6,7 +6,10 @@ use sha2::{Digest, Sha256};
 use super::{CallId, Event, Fault, Kind, Phase, QuestionId, Session, Stepper, Usage};
 use crate::{
     event::{Origin, QuestionPurpose, Thinking},
-    spending::{self, CapRaise, CapReached, OnCap, RAISE_CAP, day_of},
+    spending::{
+        self, CapRaise, CapReached, LedgerAmount, OnCap, Price, RAISE_CAP, TokenCount, day_of,
+        setting_key,
+    },
     tool::{Outcome, Output},
 };
 
@@ -38,10 +41,31 @@ impl Stepper<'_> {
 
     /// The fault that forbids the next request: it could exceed a cap, or its model has no price.
     pub(super) fn cap_reached(&self) -> Option<Result<CapReached, Fault>> {
-        let mut used = self.session.usage;
-        used += self.turn().usage;
-        let (model, spent) = (self.session.model(), &self.session.spending);
+        let (model, spent, used) = (self.session.model(), &self.session.spending, self.tokens());
         self.env.limits.spending.reached_cap(model, spent, self.estimate(), used).transpose()
+    }
+
+    /// The fault for a turn that has used all its tokens, if it has.
+    #[must_use]
+    pub fn tokens_spent(&self) -> Option<Fault> {
+        let (spending, spent) = (&self.env.limits.spending, &self.session.spending);
+        // No request needs less than one token.
+        spending.reached_token_cap(spent, 1, self.tokens()).map(|cap| spending.cap_fault(cap))
+    }
+
+    fn tokens(&self) -> TokenCount {
+        let mut all = self.session.usage;
+        all += self.turn().usage;
+        TokenCount {
+            session: all.total_tokens(),
+            turn: self.turn().usage.total_tokens(),
+            turn_budget: self.turn_budget(),
+        }
+    }
+
+    /// The cap of a turn in the session's settings; 0 is none.
+    fn turn_budget(&self) -> Option<u64> {
+        self.session.settings.max_turn_tokens.filter(|most| *most > 0)
     }
 
     /// Asks people to raise the cap, or ends the turn. A child session does not ask: it shares the caps of its parent.
@@ -94,11 +118,8 @@ impl Stepper<'_> {
         // A fork has the same records, so the name of the question has nothing of the session.
         let question = format!("{}/{call}/{now}", self.session.trace());
         let of_day = spending::day_raise(raise, question, by, day_of(now));
-        let data = of_day.unwrap_or_else(|| {
-            let currency = &self.env.limits.spending.currency;
-            spending::raise(&raise.setting, raise.more, by, currency)
-        });
-        let setting = format!("models.spending.{}", raise.setting);
+        let data = of_day.unwrap_or_else(|| spending::raise(&raise.setting, raise.more, by));
+        let setting = setting_key(&raise.setting);
         let more = self.env.limits.spending.shown_cap(&raise.setting, raise.more);
         self.emit(Event::Annotated { topic: spending::TOPIC.to_owned(), data });
         let data = json!({ "setting": setting, "more": more, "by": by });
@@ -106,32 +127,55 @@ impl Stepper<'_> {
         self.after_calls();
     }
 
-    /// Records the estimate of the request that is about to be made.
-    pub(super) fn reserve_cost(&mut self) {
+    /// The price of the model, if costs are recorded.
+    fn price(&self) -> Option<Price> {
         let spending = &self.env.limits.spending;
-        let model = self.session.model();
-        if let Some(price) = spending.price(model).filter(|_| spending.is_active()) {
-            let reserved = price.cost_max(self.estimate());
-            let data = spending::reservation(model, reserved, &spending.currency);
-            self.emit(Event::Annotated { topic: spending::TOPIC.to_owned(), data });
+        spending.price(self.session.model()).filter(|_| spending.is_active())
+    }
+
+    fn counts_tokens(&self) -> bool {
+        self.env.limits.spending.has_token_caps() || self.turn_budget().is_some()
+    }
+
+    /// Records the estimate of the request that is about to be made, in money and in tokens.
+    pub(super) fn reserve_cost(&mut self) {
+        let (price, estimate) = (self.price(), self.estimate());
+        if price.is_none() && !self.counts_tokens() {
+            return;
+        }
+        let cost = price.as_ref().map_or(0, |price| price.cost_max(estimate));
+        let reserved = LedgerAmount { cost, tokens: estimate.total_tokens() };
+        let currency = price.map(|_| self.env.limits.spending.currency.as_str());
+        let data = spending::reservation(self.session.model(), reserved, currency);
+        self.emit(Event::Annotated { topic: spending::TOPIC.to_owned(), data });
+    }
+
+    /// Records the cost of all tokens that have none yet: compaction and child sessions. A request under way is lost.
+    pub(super) fn settle_costs(&mut self) {
+        self.record_cost(self.session.spending.reserved);
+    }
+
+    /// Records the cost of an answer. Without a count of tokens, the reservation is the cost.
+    pub(super) fn settle_answer(&mut self, usage: Usage) {
+        match usage == Usage::default() {
+            true => self.settle_costs(),
+            false => self.record_cost(LedgerAmount::default()),
         }
     }
 
-    /// Records the cost of all tokens that have none yet: the answer, compaction, child sessions. Without a count of
-    /// tokens, the reservation is the cost.
-    pub(super) fn settle_costs(&mut self) {
-        let used = self.turn().usage;
-        let priced = self.session.spending.priced;
-        self.record_cost(used.saturating_sub(priced));
+    /// Records the cost of an answer that is dropped, so that no record has its usage.
+    pub(super) fn settle_dropped(&mut self, usage: Usage) {
+        if usage == Usage::default() {
+            return self.settle_costs();
+        }
+        let cost = self.price().map_or(0, |price| price.cost_max(usage));
+        self.record_cost(LedgerAmount { cost, tokens: usage.total_tokens() });
     }
 
     /// Records that the request under way failed before the service began its answer, so that it cost nothing.
     pub(super) fn release_reservation(&mut self) {
-        if self.session.spending.reserved > 0 {
-            let spending = &self.env.limits.spending;
-            let model = self.session.model();
-            let data = spending::cost(model, 0, Usage::default(), &spending.currency, true);
-            self.emit(Event::Annotated { topic: spending::TOPIC.to_owned(), data });
+        if !self.session.spending.reserved.is_zero() {
+            self.record_cost(LedgerAmount::default());
         }
     }
 
@@ -139,10 +183,10 @@ impl Stepper<'_> {
     /// that one could exceed a cap.
     pub(super) fn settle_interrupted(&mut self) -> Option<Result<CapReached, Fault>> {
         let is_asking = matches!(self.turn().phase, Phase::AwaitingModel { .. });
-        if !is_asking || self.session.spending.reserved == 0 {
+        if !is_asking || self.session.spending.reserved.is_zero() {
             return None;
         }
-        self.record_cost(Usage::default());
+        self.settle_costs();
         let reached = self.cap_reached();
         if reached.is_none() {
             self.reserve_cost();
@@ -150,21 +194,25 @@ impl Stepper<'_> {
         reached
     }
 
-    fn record_cost(&mut self, usage: Usage) {
-        let (spending, reserved) = (&self.env.limits.spending, self.session.spending.reserved);
-        let model = self.session.model();
-        let Some(price) = spending.price(model).filter(|_| spending.is_active()) else { return };
-        let is_unknown = usage == Usage::default();
-        if is_unknown && reserved == 0 {
+    /// Records the cost of all usage that has none, and of a request whose usage nobody knows.
+    fn record_cost(&mut self, lost: LedgerAmount) {
+        let spent = &self.session.spending;
+        let (used, reserved) = (self.turn().usage.saturating_sub(spent.priced), spent.reserved);
+        let price = self.price();
+        let is_counted = price.is_some() || self.counts_tokens() || !reserved.is_zero();
+        if !is_counted || (used == Usage::default() && reserved.is_zero() && lost.is_zero()) {
             return;
         }
-        let is_estimate = is_unknown || usage.estimated_tokens > 0;
-        let cost = match is_unknown {
-            true => reserved,
-            false if is_estimate => price.cost_max(usage),
-            false => price.cost(usage),
-        };
-        let data = spending::cost(model, cost, usage, &spending.currency, is_estimate);
+        let is_estimate = used.estimated_tokens > 0 || !lost.is_zero();
+        let cost = price.as_ref().map(|price| match used.estimated_tokens > 0 {
+            true => price.cost_max(used),
+            false => price.cost(used),
+        });
+        // A price that was removed since still counts what was reserved at it.
+        let cost = cost.or_else(|| (lost.cost > 0).then_some(0));
+        let currency = self.env.limits.spending.currency.as_str();
+        let cost = cost.map(|cost| (cost.saturating_add(lost.cost), currency));
+        let data = spending::cost(self.session.model(), cost, (used, lost.tokens), is_estimate);
         self.emit(Event::Annotated { topic: spending::TOPIC.to_owned(), data });
     }
 }

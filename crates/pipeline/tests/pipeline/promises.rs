@@ -348,14 +348,14 @@ fn what_children_used_the_turn_used() {
 fn once_the_tokens_are_spent_no_further_task_begins() {
     let mut play = Play::new();
     play.limits.parallel_calls = 1;
-    play.limits.turn_tokens = 10;
+    play.limits.spending.turn_tokens = Some(10);
     play.command(CommandBody::Solve { question: "q".into(), tasks: json!(["one", "two"]) });
     let job = play.job("1");
     play.opened(&job, 1);
     play.end(&job, completed("1"));
     assert_eq!(play.count("task_started"), 1);
     let Some(TaskEnd::Failed { fault }) = &play.pipeline().tasks[1].end else { panic!() };
-    assert_eq!(fault.kind(), Kind::TokensExhausted);
+    assert_eq!(fault.kind(), Kind::SpendingCapReached);
     assert_eq!(play.jobs()[0].stage, Stage::Aggregation, "what there is is still combined");
 }
 

@@ -183,7 +183,7 @@ fn a_turn_carries_the_trace_that_its_own_message_brought() {
 #[test]
 fn a_failure_names_the_step_the_call_and_the_tool_it_belongs_to() {
     let mut play = Play::new();
-    play.limits.turn_tokens = 15;
+    play.limits.steps = 1;
     play.say("go");
     let calls = play.answer_calls(&[("t", "{}")]);
     play.run_all(&calls, true);
@@ -204,7 +204,7 @@ fn a_failure_names_the_step_the_call_and_the_tool_it_belongs_to() {
     play.wait(Duration::from_secs(60));
     play.end_call(&calls[0], 2, done());
     let [end] = &scopes(&play, "recovery_failed")[..] else { panic!("{:?}", play.entries) };
-    assert_eq!(end.step, Some(1), "its tokens are spent");
+    assert_eq!(end.step, Some(1), "its steps are used up");
 }
 
 #[test]

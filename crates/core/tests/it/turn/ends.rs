@@ -59,13 +59,13 @@ fn a_compaction_that_failed_ends_its_own_turn_and_no_later_one() {
 #[test]
 fn a_turn_whose_tokens_are_spent_asks_no_model_again() {
     let mut play = Play::new();
-    play.limits.turn_tokens = 15;
+    play.limits.spending.turn_tokens = Some(play.session.estimate_request().total_tokens() + 20);
     play.say("go");
     let calls = play.answer_calls(&[("t", "{}")]);
     play.run_all(&calls, false);
     play.end_call(&calls[0], 1, done());
     let (stop, fault) = last(&play);
-    assert_eq!((stop, fault), (StopReason::Failed, Some(Kind::TokensExhausted)));
+    assert_eq!((stop, fault), (StopReason::Failed, Some(Kind::SpendingCapReached)));
     assert_eq!(play.count("step_started"), 1);
 }
 

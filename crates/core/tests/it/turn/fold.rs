@@ -105,7 +105,7 @@ fn what_was_recorded_last_counts() {
     ]);
     assert_eq!(session.settings.model, "b");
     assert_eq!(session.todos, [todo("three")]);
-    assert_eq!(session.files.seen("a.txt"), Some(None));
+    assert_eq!(session.files.seen_digest("a.txt"), Some(None));
     assert_eq!(session.head, 6);
 }
 

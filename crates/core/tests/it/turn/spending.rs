@@ -1,4 +1,6 @@
-//! Caps on money: reserved before each request, never exceeded, whatever is killed.
+//! Caps on money and tokens: reserved before each request, never exceeded, whatever is killed.
+
+use std::time::Duration;
 
 use budao_core::{
     Kind,
@@ -6,7 +8,7 @@ use budao_core::{
     fault::{Fact, Fault, Operation},
     message::{Block, ModelStop, ToolUse, Usage},
     session::CallState,
-    spending::{Amount, OnCap, Price, SpendingConfig, TOPIC},
+    spending::{Amount, LedgerAmount, OnCap, Price, SpendingConfig, TOPIC},
     turn::{Input, Work},
 };
 use proptest::prelude::*;
@@ -48,6 +50,19 @@ impl Play {
         })
     }
 
+    /// Answers with a call, and runs it.
+    fn call_with(&mut self, usage: Usage) {
+        let (turn, step, attempt) = self.asking();
+        let call = ToolUse { id: "a".into(), name: "t".into(), arguments: "{}".into() };
+        let (content, stop) = (vec![Block::ToolUse(call)], ModelStop::ToolUse);
+        let response = None;
+        self.input(Input::ModelAnswered { turn, step, attempt, content, stop, usage, response });
+        let [Work::Check { calls, .. }] = &self.due()[..] else { panic!("a check is due") };
+        let calls = calls.clone();
+        self.run_all(&calls, true);
+        self.end_call(&calls[0], 1, done());
+    }
+
     /// The annotations about money, oldest first.
     fn money(&self) -> Vec<Value> {
         let data = self.entries.iter().filter_map(|entry| match &*entry.event {
@@ -82,10 +97,10 @@ fn a_request_is_reserved_before_it_is_made_and_costs_what_was_used() {
     let names = play.say("hi");
     let at = |wanted| names.iter().position(|name| *name == wanted).unwrap();
     assert!(at("annotated") < at("step_started"), "{names:?}");
-    assert!(play.session.spending.reserved > 8_192 * 10);
+    assert!(play.session.spending.reserved.cost > 8_192 * 10);
     play.answer_with(tokens(100, 7));
     assert_eq!(play.session.spending.session, 170);
-    assert_eq!(play.session.spending.reserved, 0);
+    assert_eq!(play.session.spending.reserved, LedgerAmount::default());
     let last = play.money().pop().unwrap();
     assert_eq!(
         (&last["cost"], &last["currency"], &last["model"]),
@@ -136,7 +151,7 @@ fn a_turn_ends_before_the_request_that_could_exceed_its_cap() {
 fn a_service_that_counts_nothing_costs_its_estimate() {
     let mut play = play(None, Some(1.0));
     play.say("hi");
-    let reserved = play.session.spending.reserved;
+    let reserved = play.session.spending.reserved.cost;
     play.answer_with(Usage::default());
     assert_eq!(play.session.spending.session, reserved);
     assert_eq!(play.money().pop().unwrap()["is_estimate"], true);
@@ -198,9 +213,9 @@ fn only_counts_that_cannot_be_true_are_estimated() {
 fn a_refused_request_costs_nothing_and_one_that_broke_off_stays_spent() {
     let mut play = play(None, Some(1.0));
     play.say("hi");
-    let reserved = play.session.spending.reserved;
+    let reserved = play.session.spending.reserved.cost;
     play.model_fails(Kind::ModelAuthentication);
-    assert_eq!((play.session.spending.session, play.session.spending.reserved), (0, 0));
+    assert_eq!((play.session.spending.session, play.session.spending.reserved.cost), (0, 0));
     play.say("again");
     play.delta("hal");
     play.model_fails(Kind::ModelAuthentication);
@@ -233,7 +248,7 @@ fn a_child_session_costs_what_its_own_model_costs() {
     play.say("hi");
     let child = SessionId(uuid::Uuid::from_u128(7));
     let usage = tokens(0, 1_000);
-    let data = budao_core::spending::child_cost(child, 3, usage, "USD");
+    let data = budao_core::spending::child_cost(child, Some((3, "USD")), (usage, 0));
     let cost = Event::Annotated { topic: TOPIC.to_owned(), data };
     play.input(Input::RecordOnly { turn: play.turn(), event: cost });
     let ended = Event::ChildEnded { child, call: None, stage: None, task: None, usage };
@@ -346,7 +361,7 @@ fn a_person_raises_the_cap_of_a_day_and_can_change_nothing_but_the_amount() {
     let spent = &play.session.spending;
     let [raise] = &spent.day_raises[..] else { panic!("{spent:?}") };
     assert_eq!((raise.scope.as_str(), raise.more.cost), ("tenant/acme", 2_000_000));
-    assert_eq!((spent.raised.cost, spent.turn_raised), (0, 0), "the session's own caps stay");
+    assert_eq!((spent.raised.cost, spent.turn_raised.cost), (0, 0), "the session's own caps stay");
     play.answer_with(tokens(5, 0));
     play.say("more");
     assert_eq!(play.session.spending.day_raises.len(), 1, "the next turn knows it, too");
@@ -372,6 +387,140 @@ fn a_model_without_a_price_is_not_asked_under_a_cap() {
     assert_eq!(play.ending_fault().kind(), Kind::PriceUnknown);
 }
 
+#[test]
+fn a_killed_request_counts_its_tokens_without_prices() {
+    let mut play = Cap::SessionTokens.play();
+    play.say("hi");
+    let estimate = play.session.estimate_request().total_tokens();
+    assert_eq!(play.session.spending.reserved, LedgerAmount { cost: 0, tokens: estimate });
+    play.kill();
+    assert_eq!(play.session.spending.lost_tokens, estimate);
+    play.answer_with(tokens(5, 5));
+    let spent = &play.session.spending;
+    assert_eq!((spent.lost_tokens, spent.session, spent.currency.as_str()), (estimate, 0, ""));
+    assert_eq!(spent.reserved, LedgerAmount::default());
+    assert!(play.money().iter().all(|data| data.get("cost").is_none()), "no price is known");
+    for _ in 0..8 {
+        if play.session.turn.is_none() {
+            play.say("more");
+        }
+        if play.session.turn.is_some() {
+            play.kill();
+        }
+    }
+    assert_eq!(play.ending_fault().kind(), Kind::SpendingCapReached);
+    let fault = play.ending_fault();
+    assert_eq!(fault.detail().text(Fact::ConfigKey), Some("models.spending.session_tokens"));
+    assert_eq!(fault.detail().text(Fact::Cap), Some("60000 tokens"));
+    assert_eq!(play.replayed(), play.session);
+}
+
+#[test]
+fn a_cap_of_a_turn_in_tokens_stops_before_the_request_and_people_raise_it() {
+    let mut play = Cap::TurnTokens.play();
+    play.limits.spending.on_cap = OnCap::Ask;
+    play.say("hi");
+    play.call_with(tokens(0, 55_000));
+    let turn = play.session.turn.clone().unwrap();
+    let [call] = &turn.calls[..] else { panic!("one question: {:?}", turn.calls) };
+    let CallState::AwaitingDecision { question, arguments, .. } = &call.state else {
+        panic!("{call:?}")
+    };
+    assert_eq!(arguments["setting"], "models.spending.turn_tokens");
+    assert_eq!(
+        (&arguments["cap"], &arguments["spent"]),
+        (&"60000 tokens".into(), &"55000 tokens".into())
+    );
+    let question = question.clone();
+    for wrong in ["0 tokens", "-5 tokens", "5 EUR", "5 USD", "", "1.5 tokens"] {
+        let more = serde_json::json!({"setting": "models.spending.turn_tokens", "more": wrong});
+        play.command(decide(&question, Decision::Allow, Some(more)));
+        assert!(
+            play.session.turn.as_ref().unwrap().is_waiting_for_person(),
+            "{wrong:?} is refused"
+        );
+    }
+    play.command(decide(&question, Decision::Allow, None));
+    play.asking();
+    assert_eq!(play.session.spending.turn_raised, LedgerAmount { cost: 0, tokens: Cap::TOKENS });
+    play.answer_with(tokens(0, 100));
+    play.say("the next turn has its own cap");
+    assert_eq!(play.session.spending.turn_raised, LedgerAmount::default());
+    assert_eq!(play.replayed(), play.session);
+}
+
+#[test]
+fn a_raise_in_money_is_refused_unless_it_is_above_0_and_in_the_currency_of_the_cap() {
+    let (mut play, question) = asked_at_the_cap();
+    for wrong in ["0", "0 USD", "-1 USD", "1 EUR", "USD", "5 tokens", "nan", "1e300"] {
+        let more = serde_json::json!({"setting": "models.spending.session", "more": wrong});
+        play.command(decide(&question, Decision::Allow, Some(more)));
+        assert!(
+            play.session.turn.as_ref().unwrap().is_waiting_for_person(),
+            "{wrong:?} is refused"
+        );
+    }
+    assert_eq!(play.session.spending.raised, LedgerAmount::default());
+}
+
+#[test]
+fn a_turn_ends_within_the_budget_of_its_session() {
+    let mut play = Cap::Budget.play();
+    play.say("hi");
+    play.call_with(tokens(0, 55_000));
+    let fault = play.ending_fault();
+    assert_eq!(fault.kind(), Kind::TokensExhausted);
+    assert_eq!(play.count("step_started"), 1);
+}
+
+/// Goal: each try of a request is checked, not only the first.
+/// Method: the cap has room for two requests; every try breaks off in its answer.
+#[test]
+fn a_request_that_breaks_off_again_and_again_stays_below_the_cap() {
+    let mut play = play(None, Some(0.2));
+    play.limits.retry.tries = 9;
+    play.say("hi");
+    for _ in 0..9 {
+        if play.session.turn.is_none() {
+            break;
+        }
+        play.model_fails(Kind::ModelStreamCut);
+        if play.session.turn.is_some() {
+            play.wait(Duration::from_secs(600));
+        }
+    }
+    assert_eq!(play.ending_fault().kind(), Kind::SpendingCapReached);
+    assert_eq!(play.count("step_started"), 2);
+    assert!(play.session.spending.session <= 200_000, "{:?}", play.session.spending);
+}
+
+#[test]
+fn a_model_that_takes_over_needs_a_price_and_room_below_the_cap() {
+    let mut play = Play::with_models("m,n");
+    play.limits.spending.session = Some(Amount::Number(0.5));
+    play.limits.spending.prices = [("m".to_owned(), PRICE)].into();
+    play.say("hi");
+    play.model_fails(Kind::ModelQuota);
+    assert_eq!(play.ending_fault().kind(), Kind::PriceUnknown);
+    let dear = Price { output: 1_000.0, ..PRICE };
+    play.limits.spending.prices.insert("n".to_owned(), dear);
+    play.say("again");
+    play.model_fails(Kind::ModelQuota);
+    assert_eq!(play.ending_fault().kind(), Kind::SpendingCapReached);
+    assert_eq!(play.count("step_started"), 2);
+}
+
+#[test]
+fn an_empty_answer_costs_what_it_used() {
+    let mut play = play(None, Some(1.0));
+    play.say("hi");
+    let (turn, step, attempt) = play.asking();
+    let (content, stop, response) = (Vec::new(), ModelStop::EndTurn, None);
+    let usage = tokens(100, 0);
+    play.input(Input::ModelAnswered { turn, step, attempt, content, stop, usage, response });
+    assert_eq!((play.session.spending.session, play.session.spending.lost_tokens), (100, 100));
+}
+
 /// What happens to a request that was made.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
@@ -380,6 +529,8 @@ enum Fate {
     /// Answered by a service that does not count.
     Uncounted(u64),
     Refused,
+    /// The stream is cut before the turn has seen a part of its answer.
+    BrokenOff(u64),
     /// The process is killed after the service has answered, and the answer is lost.
     Killed(u64),
 }
@@ -390,52 +541,130 @@ fn fates() -> impl Strategy<Value = Vec<Fate>> {
         3 => share().prop_map(Fate::Answered),
         1 => share().prop_map(Fate::Uncounted),
         1 => Just(Fate::Refused),
+        1 => share().prop_map(Fate::BrokenOff),
         3 => share().prop_map(Fate::Killed),
     ];
     prop::collection::vec(fate, 1..60)
 }
 
+/// A cap that a session is played under.
+#[derive(Clone, Copy, Debug)]
+enum Cap {
+    Money,
+    SessionTokens,
+    TurnTokens,
+    Budget,
+}
+
+impl Cap {
+    const MONEY: u64 = 500_000;
+    const TOKENS: u64 = 60_000;
+
+    fn play(self) -> Play {
+        match self {
+            Self::Money => return play(None, Some(0.5)),
+            Self::Budget => return with_budget(Self::TOKENS),
+            Self::SessionTokens | Self::TurnTokens => {}
+        }
+        let mut play = Play::new();
+        let spending = &mut play.limits.spending;
+        let cap = match self {
+            Self::TurnTokens => &mut spending.turn_tokens,
+            _ => &mut spending.session_tokens,
+        };
+        *cap = Some(Self::TOKENS);
+        play
+    }
+
+    /// What a session counts, in what the cap is in: used or lost, and reserved.
+    fn counted(self, play: &Play) -> (u64, u64) {
+        let (spent, turn) = (&play.session.spending, play.session.turn.as_ref());
+        let tokens = turn.map(|turn| turn.usage).unwrap_or_default().total_tokens();
+        match self {
+            Self::Money => (spent.session, spent.reserved.cost),
+            Self::SessionTokens => {
+                let used = play.session.usage.total_tokens() + tokens;
+                (used + spent.lost_tokens, spent.reserved.tokens)
+            }
+            Self::TurnTokens | Self::Budget => {
+                (tokens + spent.turn_lost_tokens, spent.reserved.tokens)
+            }
+        }
+    }
+}
+
+/// A session whose settings have a cap of a turn.
+fn with_budget(most: u64) -> Play {
+    let mut play = Play::new();
+    play.session.settings.max_turn_tokens = Some(most);
+    play
+}
+
 proptest! {
-    /// Goal: what the service charges never exceeds the cap, whatever is killed.
+    /// Goal: what the service charges never exceeds the cap, in money or in tokens, whatever is killed.
     /// Method: the service charges every request it answers, up to its estimate; the process dies at any of them and
-    /// knows only its records.
+    /// knows only its records. Every answer has a call, so one turn makes all requests.
     #[test]
-    fn what_is_charged_never_exceeds_the_cap(fates in fates()) {
-        let mut play = play(None, Some(0.5));
-        let (mut charged, cap) = (0, 500_000);
+    fn what_is_charged_never_exceeds_the_cap(
+        fates in fates(),
+        cap in prop::sample::select(vec![Cap::Money, Cap::SessionTokens, Cap::TurnTokens]),
+    ) {
+        let mut play = cap.play();
+        play.limits.steps = 1_000;
+        play.say("hi");
+        let (mut charged, most) = match cap {
+            Cap::Money => (0, Cap::MONEY),
+            _ => (0, Cap::TOKENS),
+        };
         for fate in fates {
-            if play.session.turn.is_none() {
-                play.say("hi");
-            }
             if !matches!(play.due().first(), Some(Work::Model { .. })) {
-                break; // The cap was reached.
+                break; // The cap was reached, or the turn failed.
             }
-            let most = play.session.spending.reserved;
-            prop_assert!(most > 0, "a request without a reservation");
-            let output = |share: u64| tokens(0, most / 10 * share / 100);
+            let (before, reserved) = cap.counted(&play);
+            prop_assert!(reserved > 0, "a request without a reservation");
+            prop_assert!(before + reserved <= most, "{before} and {reserved}");
+            let answer = play.session.estimate_request().output_tokens;
+            let output = |share: u64| tokens(0, answer * share / 100);
+            let price = |usage: Usage| match cap {
+                Cap::Money => PRICE.cost(usage),
+                _ => usage.total_tokens(),
+            };
             match fate {
                 Fate::Answered(share) => {
-                    charged += PRICE.cost(output(share));
-                    play.answer_with(output(share));
+                    charged += price(output(share));
+                    play.call_with(output(share));
                 }
                 Fate::Uncounted(share) => {
-                    charged += PRICE.cost(output(share));
-                    play.answer_with(Usage::default());
+                    charged += price(output(share));
+                    play.call_with(Usage::default());
                 }
                 Fate::Refused => {
-                    let fault = Fault::new(Kind::ModelAuthentication, Operation::ModelRequest);
+                    let fault = Fault::new(Kind::ModelOverloaded, Operation::ModelRequest);
                     let (turn, step, attempt) = play.asking();
                     play.input(Input::ModelFailed { turn, step, attempt, fault });
+                    play.wait(Duration::from_secs(600));
+                }
+                Fate::BrokenOff(share) => {
+                    charged += price(output(share));
+                    let fault = Fault::new(Kind::ModelStreamCut, Operation::ModelRequest);
+                    let (turn, step, attempt) = play.asking();
+                    play.input(Input::ModelFailed { turn, step, attempt, fault });
+                    if play.session.turn.is_some() {
+                        play.wait(Duration::from_secs(600));
+                    }
                 }
                 Fate::Killed(share) => {
-                    charged += PRICE.cost(output(share));
+                    charged += price(output(share));
                     play.kill();
                 }
             }
-            let spending = play.session.spending.clone();
-            prop_assert!(charged <= spending.session, "{charged} of {spending:?} is not known");
-            prop_assert!(spending.session + spending.reserved <= cap, "{spending:?}");
+            if play.session.turn.is_none() {
+                break;
+            }
+            let (counted, reserved) = cap.counted(&play);
+            prop_assert!(charged <= counted, "{charged} of {counted} is not known");
+            prop_assert!(counted + reserved <= most, "{counted} and {reserved}");
         }
-        prop_assert!(charged <= cap);
+        prop_assert!(charged <= most);
     }
 }
