@@ -6,6 +6,7 @@
 
 mod answer;
 mod anthropic;
+mod cache_key;
 mod demo;
 mod endpoint;
 pub mod event_source;

@@ -22,10 +22,12 @@ use secrecy::SecretString;
 use crate::{
     Model, PieceStream,
     answer::{self, AnswerDeadlines},
+    cache_key::CacheKey,
     endpoint::{Endpoint, EndpointConfig, KeyHeader, RequestError},
     failure::ErrorResponse,
     request_body::EncodedSessions,
     shape::{RefusedShape, ShapeForm},
+    spec::Vendor,
     sse::SseEvents,
 };
 
@@ -49,6 +51,7 @@ pub struct OpenAi {
     dialect: wire::Dialect,
     /// Set once the service has refused tools for this model unless it does not reason.
     no_reasoning: Arc<AtomicBool>,
+    cache_key: CacheKey,
     shape: RefusedShape,
     encoded: EncodedSessions,
 }
@@ -87,20 +90,40 @@ impl OpenAi {
     ) -> Result<Self, Fault> {
         let model = setup.model.to_owned();
         let endpoint = Endpoint::new(setup, world, limits)?;
-        let official = endpoint.is_at(HOST);
+        // Azure serves the models of the official service, of which the newer ones refuse `max_tokens`.
+        let official = endpoint.is_at(HOST) || endpoint.service.provider == Vendor::Azure.prefix();
         let dialect = if official { wire::Dialect::Official } else { wire::Dialect::Compatible };
         let (no_reasoning, shape) = (Arc::default(), RefusedShape::default());
-        let encoded = EncodedSessions::default();
-        Ok(Self { model, endpoint, dialect, no_reasoning, shape, encoded })
+        let (cache_key, encoded) = (CacheKey::new(&endpoint), EncodedSessions::default());
+        Ok(Self { model, endpoint, dialect, no_reasoning, cache_key, shape, encoded })
     }
 
     fn format(&self, no_reasoning: bool, form: ShapeForm) -> ChatFormat<'_> {
-        ChatFormat { model: &self.model, dialect: self.dialect, no_reasoning, form }
+        let (dialect, has_cache_key) = (self.dialect, self.cache_key.is_sent());
+        ChatFormat { model: &self.model, dialect, has_cache_key, no_reasoning, form }
+    }
+
+    /// Sends the request, and once more without the key of the cache if the service does not know that field.
+    async fn post(
+        &self,
+        request: &ModelRequest,
+        form: ShapeForm,
+    ) -> Result<(SseEvents, AnswerDeadlines), RequestError> {
+        match self.post_reasoning(request, form).await {
+            Err(error) if self.cache_key.is_refused(&error) => {
+                tracing::warn!(
+                    model = %self.model, refusal = %error.fault,
+                    "the service refuses prompt_cache_key; sending the request again without it"
+                );
+                self.post_reasoning(request, form).await
+            }
+            sent => sent,
+        }
     }
 
     /// Sends the request. If the service refuses tools for a model that reasons, sends it once more without reasoning,
     /// and so every later request. The refused request cost nothing.
-    async fn post(
+    async fn post_reasoning(
         &self,
         request: &ModelRequest,
         form: ShapeForm,
@@ -126,7 +149,8 @@ impl OpenAi {
 /// The format of requests to a compatible server.
 pub(crate) fn format(model: &str) -> ChatFormat<'_> {
     let dialect = wire::Dialect::Compatible;
-    ChatFormat { model, dialect, no_reasoning: false, form: ShapeForm::Native }
+    let (has_cache_key, form) = (false, ShapeForm::Native);
+    ChatFormat { model, dialect, has_cache_key, no_reasoning: false, form }
 }
 
 /// True if the service refused the request because the model cannot have tools and reason.

@@ -35,7 +35,9 @@ impl ResponseHints {
         };
         let clocks = Clocks { ours: now, theirs: text(&["date"]).and_then(http_date) };
         let number = |names: &[&str]| text(names).and_then(|text| text.parse::<u64>().ok());
-        let limit = number(&["anthropic-ratelimit-requests-limit", "x-ratelimit-limit-requests"]);
+        // Azure sends -1 or 0 for a limit that it does not know.
+        let limit = number(&["anthropic-ratelimit-requests-limit", "x-ratelimit-limit-requests"])
+            .filter(|limit| *limit > 0);
         let remaining =
             number(&["anthropic-ratelimit-requests-remaining", "x-ratelimit-remaining-requests"]);
         let reset = text(&["anthropic-ratelimit-requests-reset", "x-ratelimit-reset-requests"]);
@@ -222,6 +224,21 @@ mod tests {
         let broken = Fault::new(Kind::ModelServerError, Operation::ModelRequest);
         let hints = hints(&[("x-ratelimit-reset-requests", "20s")]);
         assert_eq!(hints.add_to_fault(broken).retry_hint(), None);
+    }
+
+    #[test]
+    fn counts_that_azure_does_not_know_are_no_hints() {
+        for unknown in ["-1", "0"] {
+            let headers = [
+                ("x-ratelimit-limit-requests", unknown),
+                ("x-ratelimit-remaining-requests", unknown),
+                ("x-ratelimit-reset-requests", unknown),
+                ("x-ratelimit-limit-tokens", unknown),
+                ("x-ratelimit-remaining-tokens", unknown),
+                ("x-ratelimit-reset-tokens", unknown),
+            ];
+            assert_eq!(hints(&headers), ResponseHints::default(), "{unknown}");
+        }
     }
 
     #[test]

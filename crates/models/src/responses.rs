@@ -22,6 +22,7 @@ use secrecy::SecretString;
 use crate::{
     Model, PieceStream,
     answer::{self, AnswerDeadlines},
+    cache_key::CacheKey,
     endpoint::{Endpoint, EndpointConfig, KeyHeader, RequestError},
     openai,
     request_body::{EncodedSessions, RequestBody},
@@ -43,6 +44,7 @@ pub struct OpenAiResponses {
     endpoint: Endpoint,
     /// Set once the service has said that it cannot encrypt this model's reasoning.
     no_encryption: Arc<AtomicBool>,
+    cache_key: CacheKey,
     shape: RefusedShape,
     encoded: EncodedSessions,
 }
@@ -82,12 +84,30 @@ impl OpenAiResponses {
         let model = setup.model.to_owned();
         let endpoint = Endpoint::new(setup, world, limits)?;
         let (no_encryption, shape) = (Arc::default(), RefusedShape::default());
-        let encoded = EncodedSessions::default();
-        Ok(Self { model, endpoint, no_encryption, shape, encoded })
+        let (cache_key, encoded) = (CacheKey::new(&endpoint), EncodedSessions::default());
+        Ok(Self { model, endpoint, no_encryption, cache_key, shape, encoded })
+    }
+
+    /// Sends the request, and once more without the key of the cache if the service does not know that field.
+    async fn post(
+        &self,
+        request: &ModelRequest,
+        form: ShapeForm,
+    ) -> Result<(SseEvents, AnswerDeadlines), RequestError> {
+        match self.post_reasoning(request, form).await {
+            Err(error) if self.cache_key.is_refused(&error) => {
+                tracing::warn!(
+                    model = %self.model, refusal = %error.fault,
+                    "the service refuses prompt_cache_key; sending the request again without it"
+                );
+                self.post_reasoning(request, form).await
+            }
+            sent => sent,
+        }
     }
 
     /// Sends the request, and once more without reasoning if the service refuses the reasoning in it.
-    async fn post(
+    async fn post_reasoning(
         &self,
         request: &ModelRequest,
         form: ShapeForm,
@@ -120,7 +140,9 @@ impl OpenAiResponses {
 
     fn body(&self, request: &ModelRequest, reasoning: Reasoning, form: ShapeForm) -> RequestBody {
         let is_official = self.endpoint.is_at(openai::HOST);
-        let format = ResponsesFormat { model: &self.model, reasoning, is_official, form };
+        let has_cache_key = self.cache_key.is_sent();
+        let format =
+            ResponsesFormat { model: &self.model, reasoning, is_official, has_cache_key, form };
         self.encoded.body(&format, request)
     }
 }
@@ -128,7 +150,7 @@ impl OpenAiResponses {
 /// The format of requests to the official service.
 pub(crate) fn format(model: &str) -> ResponsesFormat<'_> {
     let (reasoning, form) = (Reasoning::Sent, ShapeForm::Native);
-    ResponsesFormat { model, reasoning, is_official: true, form }
+    ResponsesFormat { model, reasoning, is_official: true, has_cache_key: true, form }
 }
 
 /// What to send of reasoning after this refusal; `None` if the refusal is about something else.

@@ -139,6 +139,40 @@ macro_rules! chunking_and_noise {
                 prop::collection::vec(saying, 0..4)
             }
 
+            /// An answer with text, thinking and two calls, with characters of one to four bytes.
+            fn all_kinds() -> Vec<ModelOutput> {
+                let parts = |parts: &[&str]| parts.iter().map(|part| (*part).to_owned()).collect();
+                vec![
+                    ModelOutput::Thinking(parts(&["不", "倒 \u{1f600}"]), "c2lnbmVk".to_owned()),
+                    ModelOutput::Text(parts(&["a\n", "é\"\\", "翁"])),
+                    ModelOutput::call("id_a", "a", &json!({"path": "不.txt"})),
+                    ModelOutput::call("id_b", "b", &json!({})),
+                ]
+            }
+
+            #[test]
+            fn a_packet_may_end_after_every_byte_and_a_line_may_break_after_every_byte() {
+                for line_end in ["\n", "\r\n"] {
+                    let mut events: Vec<String> = $write(&all_kinds());
+                    events.iter_mut().for_each(|event| *event = event.replace('\n', line_end));
+                    let text = events.concat();
+                    let whole = testing::decode([Ok(text.clone().into_bytes())], $decoder);
+                    assert_eq!(whole.fault, None);
+                    for place in 0..=text.len() {
+                        let chunks = testing::cut(text.as_bytes(), &[place]);
+                        assert_eq!(testing::decode(chunks, $decoder), whole, "after {place} bytes");
+                    }
+                    // All events before the one that completes the answer.
+                    let begun = events[..events.len() - 3].concat();
+                    for place in 0..=begun.len() {
+                        let begun = begun.as_bytes()[..place].to_vec();
+                        let ended = testing::decode([Ok(begun)], $decoder);
+                        let cut = Some(budao_core::Kind::ModelStreamCut);
+                        assert_eq!(ended.fault, cut, "after {place} bytes");
+                    }
+                }
+            }
+
             proptest! {
                 #[test]
                 fn any_packets_give_the_same_pieces(

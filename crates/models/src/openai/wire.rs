@@ -99,6 +99,8 @@ struct WireFunction {
 pub(crate) struct ChatFormat<'a> {
     pub(crate) model: &'a str,
     pub(crate) dialect: Dialect,
+    /// Whether the request names its session for the service's cache.
+    pub(crate) has_cache_key: bool,
     /// Turns the model's reasoning off for a request with tools.
     pub(crate) no_reasoning: bool,
     pub(crate) form: ShapeForm,
@@ -122,10 +124,7 @@ impl WireFormat for ChatFormat<'_> {
             model: self.model,
             stream: true,
             stream_options: StreamOptions { include_usage: true },
-            prompt_cache_key: match self.dialect {
-                Dialect::Official => request.cache_key.as_deref(),
-                Dialect::Compatible => None,
-            },
+            prompt_cache_key: request.cache_key.as_deref().filter(|_| self.has_cache_key),
             max_tokens,
             max_completion_tokens,
             reasoning_effort: (self.no_reasoning && tools.next().is_some()).then_some("none"),

@@ -2,13 +2,16 @@
 
 #![allow(clippy::needless_pass_by_value, reason = "`json!` reads better in place")]
 
-use budao_core::message::{Block, CallId, ModelStop, Piece, ToolUse, Usage};
+use budao_core::message::{Block, CallId, ModelRequest, ModelStop, Piece, ToolUse, Usage};
 use budao_testkit::sse::{self, ModelOutput, response_event};
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::stream::Decoder;
-use crate::testing::{self, DecodedStream, event};
+use crate::{
+    request_body::WireFormat as _,
+    testing::{self, DecodedStream, event},
+};
 
 fn decode(events: &[String]) -> DecodedStream {
     testing::decode([Ok(events.concat().into_bytes())], Decoder::new(3))
@@ -242,6 +245,16 @@ fn more_items_than_any_answer_has_are_refused() {
     };
     let events: Vec<_> = (0..2_000).map(added).collect();
     assert_eq!(decode(&events).fault, Some(budao_core::Kind::ModelMalformedStream));
+}
+
+#[test]
+fn the_official_service_gets_the_key_of_its_cache() {
+    let request = ModelRequest { cache_key: Some("session".into()), ..testing::request("hi") };
+    let responses = super::format("m").encode(&request);
+    let compatible = crate::openai::format("m").encode(&request);
+    let key =
+        |body: &[u8]| serde_json::from_slice::<Value>(body).unwrap()["prompt_cache_key"].clone();
+    assert_eq!((key(&responses), key(&compatible)), (json!("session"), Value::Null));
 }
 
 testing::chunking_and_noise!(Decoder::new(3), sse::responses);

@@ -105,9 +105,10 @@ enum Content<'a> {
 pub(crate) struct ResponsesFormat<'a> {
     pub(crate) model: &'a str,
     pub(crate) reasoning: Reasoning,
-    /// The official service is asked to leave out the padding of its events, and gets the key of its cache; other
-    /// servers may not know these options.
+    /// The official service is asked to leave out the padding of its events; other servers may not know this option.
     pub(crate) is_official: bool,
+    /// Whether the request names its session for the service's cache.
+    pub(crate) has_cache_key: bool,
     pub(crate) form: ShapeForm,
 }
 
@@ -128,7 +129,7 @@ impl WireFormat for ResponsesFormat<'_> {
             stream: true,
             store: false,
             stream_options: self.is_official.then(|| json!({"include_obfuscation": false})),
-            prompt_cache_key: request.cache_key.as_deref().filter(|_| self.is_official),
+            prompt_cache_key: request.cache_key.as_deref().filter(|_| self.has_cache_key),
             include: (self.reasoning != Reasoning::Unsupported).then_some(encrypted),
             instructions: request.system.as_deref().filter(|text| !text.trim().is_empty()),
             max_output_tokens: request.max_tokens.max(1).saturating_add(thinking),

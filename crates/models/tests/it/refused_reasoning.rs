@@ -8,7 +8,7 @@ use budao_core::{
     limits::Limits,
     message::{Block, CallId, Message, ModelRequest, Piece, Role, ToolUse},
 };
-use budao_models::{Gemini, OpenAi, OpenAiResponses};
+use budao_models::{Gemini, Keys, Models, OpenAi, OpenAiResponses, Vendor};
 use budao_testkit::{
     provider::{Provider, Reply},
     request_rules,
@@ -178,4 +178,51 @@ async fn a_missed_signature_is_replaced_once_and_remembered() {
     assert_eq!(signature(0), &Value::Null);
     assert_eq!(signature(1), "skip_thought_signature_validator");
     assert_eq!(signature(2), "skip_thought_signature_validator");
+}
+
+/// Goal: a deployment that does not know the key of the cache answers all the same, and is asked without it from then on.
+/// Method: both forms of Azure's addresses; the first request is refused as Azure refuses it.
+#[rstest]
+#[case("", "/openai/v1/responses", sse::responses(&hello()))]
+#[case("/openai/v1/chat/completions", "/openai/v1/chat/completions", sse::openai(&hello()))]
+#[tokio::test]
+async fn azure_gets_the_key_of_its_cache_until_a_deployment_refuses_it(
+    #[case] base: &str,
+    #[case] path: &str,
+    #[case] events: Vec<String>,
+) {
+    let refused = error(
+        "Unrecognized request argument supplied: prompt_cache_key",
+        "",
+        "unrecognized_request_argument",
+    );
+    let answer = || Reply::events(events.clone());
+    let provider = Provider::start([answer(), refused, answer(), answer()]).await;
+    let address = format!("azure:mine@{}{base}", provider.url());
+    let keys = Keys::default().with(Vendor::Azure, "sk-secret");
+    let (world, limits) = (world(Arc::new(Signal::default())), Arc::new(Limits::default()));
+    let models = Models::new(world, limits, keys);
+    let model = models.open(&Models::parse_spec(&address).unwrap()).unwrap();
+    for _ in 0..3 {
+        let request = ModelRequest { cache_key: Some("session".into()), ..request("hi") };
+        pieces(&*model, request).await.unwrap();
+    }
+    let asked = provider.asked();
+    assert!(asked.iter().all(|asked| asked.path == path));
+    let sent: Vec<_> = asked.iter().map(|asked| asked.body["prompt_cache_key"].as_str()).collect();
+    assert_eq!(sent, [Some("session"), Some("session"), None, None]);
+}
+
+/// Goal: servers that only speak an API of OpenAI's get no field that they may refuse.
+/// Method: both APIs at an address that is not OpenAI's.
+#[tokio::test]
+async fn compatible_servers_get_no_key_of_a_cache() {
+    let replies = [sse::responses(&hello()), sse::openai(&hello())].map(Reply::events);
+    let provider = Provider::start(replies).await;
+    let request = || ModelRequest { cache_key: Some("session".into()), ..request("hi") };
+    pieces(&responses(&provider), request()).await.unwrap();
+    pieces(&chat(&provider), request()).await.unwrap();
+    for asked in provider.asked() {
+        assert_eq!(asked.body.get("prompt_cache_key"), None);
+    }
 }
