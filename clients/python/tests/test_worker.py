@@ -278,7 +278,7 @@ def test_offers_that_are_not_allowed_are_refused_at_once() -> None:
 
 WORKER = """
 import os, sys, time
-from budao import Client, ToolContext, Worker, tool
+from budao import CANNOT_TELL, DID_NOT_HAPPEN, Client, ToolContext, Worker, happened, tool
 
 def effect(n, context):
     with open(sys.argv[2], "a") as ledger:
@@ -297,7 +297,25 @@ def note(n: int, context: ToolContext) -> int:
     "Notes."
     return effect(n, context)
 
-Worker(Client(sys.argv[1], token=os.environ["TOKEN"], retry_base=0.01, retry_max=0.1), [pay, note], name="money").run(ready=lambda: print("ready", flush=True))
+def find_booking(n: int, context: ToolContext):
+    with open(sys.argv[2] + ".asked", "a") as questions:
+        questions.write(f"{context.idempotency_key} {n}\\n")
+    if os.path.exists(sys.argv[2] + ".lost"):
+        return CANNOT_TELL
+    with open(sys.argv[2]) as ledger:
+        found = any(line.startswith(f"{context.idempotency_key} {n} ") for line in ledger)
+    return happened({"receipt": n}) if found else DID_NOT_HAPPEN
+
+@tool(reconcile=find_booking)
+def book(n: int, context: ToolContext) -> dict[str, int]:
+    "Books."
+    with open(sys.argv[2] + ".begun", "a") as begun:
+        begun.write(f"{n}\\n")
+    while os.path.exists(sys.argv[3] + ".early"):
+        time.sleep(0.01)
+    return {"receipt": effect(n, context)}
+
+Worker(Client(sys.argv[1], token=os.environ["TOKEN"], retry_base=0.01, retry_max=0.1), [pay, note, book], name="money").run(ready=lambda: print("ready", flush=True))
 """
 
 
@@ -315,8 +333,16 @@ class WorkerProcess:
     def lines(self) -> list[str]:
         return self.ledger.read_text().splitlines() if self.ledger.exists() else []
 
+    def lines_of(self, name: str) -> list[str]:
+        file = self.ledger.with_name(self.ledger.name + name)
+        return file.read_text().splitlines() if file.exists() else []
+
     async def until_called(self, count: int) -> None:
         while len(self.lines()) < count:
+            await asyncio.sleep(0.02)
+
+    async def until_begun(self, count: int) -> None:
+        while len(self.lines_of(".begun")) < count:
             await asyncio.sleep(0.02)
 
     def end(self, number: signal.Signals) -> int:
@@ -344,6 +370,71 @@ def test_a_worker_killed_in_a_call_leaves_doubt_only_where_the_outcome_is_unknow
         lines = [line.split() for line in worker.lines()]
         assert [(n, attempt) for _, n, attempt in lines] == [("1", "1"), ("2", "1"), ("2", "2")]
         assert lines[1][0] == lines[2][0], "the key is the same for every attempt"
+        assert worker.end(signal.SIGTERM) == 0
+        server.stop()
+
+    run(main)
+
+
+def test_a_worker_killed_after_the_effect_finds_the_outcome_when_it_comes_back() -> None:
+    async def main() -> None:
+        server = TestServer(script=script(("book", {"n": 1})), args=AUTO, env=IMPATIENT)
+        hold = server.home / "hold"
+        hold.touch()
+        async with await Client(server.url, **FAST).create() as session:
+            worker = WorkerProcess(server.url, server.home)
+            running = asyncio.ensure_future(results(session))
+            await worker.until_called(1)
+            worker.end(signal.SIGKILL)
+            worker = WorkerProcess(server.url, server.home)
+            (booked,) = await running
+        assert booked.succeeded and json.loads(booked.content) == {"receipt": 1}
+        key = worker.lines()[0].split()[0]
+        assert worker.lines() == [f"{key} 1 1"], "the effect is not repeated"
+        assert worker.lines_of(".asked") == [f"{key} 1"], "the question has the key of the call"
+        assert worker.end(signal.SIGTERM) == 0
+        server.stop()
+
+    run(main)
+
+
+def test_a_worker_killed_before_the_effect_runs_the_call_again() -> None:
+    async def main() -> None:
+        server = TestServer(script=script(("book", {"n": 1})), args=AUTO, env=IMPATIENT)
+        early = server.home / "hold.early"
+        early.touch()
+        async with await Client(server.url, **FAST).create() as session:
+            worker = WorkerProcess(server.url, server.home)
+            worker.ledger.touch()
+            running = asyncio.ensure_future(results(session))
+            await worker.until_begun(1)
+            worker.end(signal.SIGKILL)
+            early.unlink()
+            worker = WorkerProcess(server.url, server.home)
+            (booked,) = await running
+        assert booked.succeeded and json.loads(booked.content) == {"receipt": 1}
+        assert [line.split()[1:] for line in worker.lines()] == [["1", "2"]]
+        assert len(worker.lines_of(".begun")) == 2
+        assert worker.end(signal.SIGTERM) == 0
+        server.stop()
+
+    run(main)
+
+
+def test_a_worker_that_cannot_tell_leaves_the_outcome_unknown() -> None:
+    async def main() -> None:
+        server = TestServer(script=script(("book", {"n": 1})), args=AUTO, env=IMPATIENT)
+        for name in ("hold", "ledger.lost"):
+            (server.home / name).touch()
+        async with await Client(server.url, **FAST).create() as session:
+            worker = WorkerProcess(server.url, server.home)
+            running = asyncio.ensure_future(results(session))
+            await worker.until_called(1)
+            worker.end(signal.SIGKILL)
+            worker = WorkerProcess(server.url, server.home)
+            (booked,) = await running
+        assert booked.fault is not None and booked.fault.kind == "outcome_unknown"
+        assert len(worker.lines()) == 1 and len(worker.lines_of(".asked")) == 1
         assert worker.end(signal.SIGTERM) == 0
         server.stop()
 

@@ -1,7 +1,12 @@
 // Workers in Node against the real server: what the model is told, and what happens once when things break.
 
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import fs from "node:fs";
+import path from "node:path";
 import { test } from "node:test";
+import { setTimeout as wait } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
 import { Client, Rejected } from "../../dist/index.js";
 import { tool, ToolError } from "../../dist/tool.js";
 import { Worker } from "../../dist/worker.js";
@@ -165,6 +170,70 @@ test("a call survives kill -9 of the server and runs once", async () => {
   worker.stop();
   proxy.stop();
   await victim.stop();
+});
+
+/** A worker in a process of its own, which can be killed, with the ledger of its effects. */
+async function startBooking(server) {
+  const program = fileURLToPath(new URL("../../../harness/booking_worker.mjs", import.meta.url));
+  const child = spawn(process.execPath, [program, server.url, server.home], { env: { ...process.env, TOKEN }, stdio: ["ignore", "pipe", "inherit"] });
+  await new Promise((resolve) => child.stdout.once("data", resolve));
+  const ended = new Promise((resolve) => child.once("exit", resolve));
+  const end = (signal) => (child.kill(signal), ended);
+  const lines = (name) => {
+    const file = path.join(server.home, name);
+    return fs.existsSync(file) ? fs.readFileSync(file, "utf8").trimEnd().split("\n") : [];
+  };
+  const until = async (name) => {
+    while (lines(name).length === 0) await wait(20);
+  };
+  return { end, lines, until };
+}
+
+/** A call whose worker is killed when `file` has a line; `pause` makes it wait. Returns the call's result and the next worker. */
+async function killedBooking(server, file, pause) {
+  fs.writeFileSync(path.join(server.home, pause), "");
+  const session = await new Client(server.url, options).create();
+  const worker = await startBooking(server);
+  const running = results(session);
+  await worker.until(file);
+  await worker.end("SIGKILL");
+  fs.rmSync(path.join(server.home, pause));
+  const next = await startBooking(server);
+  const [told] = await running;
+  session.close();
+  return { told, next };
+}
+
+test("a worker killed after the effect finds the outcome when it comes back", async () => {
+  const server = await start([["book", { n: 1 }]]);
+  const { told, next } = await killedBooking(server, "ledger", "late");
+  assert.deepEqual([told.metadata.status, told.content], ["success", '{"receipt":1}']);
+  const [key] = next.lines("ledger")[0].split(" ");
+  assert.deepEqual(next.lines("ledger"), [`${key} 1 1`], "the effect is not repeated");
+  assert.deepEqual(next.lines("asked"), [`${key} 1`], "the question has the key of the call");
+  await next.end("SIGTERM");
+  await server.stop();
+});
+
+test("a worker killed before the effect runs the call again", async () => {
+  const server = await start([["book", { n: 1 }]]);
+  const { told, next } = await killedBooking(server, "begun", "early");
+  assert.deepEqual([told.metadata.status, told.content], ["success", '{"receipt":1}']);
+  assert.deepEqual(next.lines("ledger").map((line) => line.split(" ").slice(1)), [["1", "2"]]);
+  assert.equal(next.lines("begun").length, 2);
+  await next.end("SIGTERM");
+  await server.stop();
+});
+
+test("a worker that cannot tell leaves the outcome unknown", async () => {
+  const server = await start([["book", { n: 1 }]]);
+  fs.writeFileSync(path.join(server.home, "lost"), "");
+  const { told, next } = await killedBooking(server, "ledger", "late");
+  assert.equal(told.metadata.status, "failed");
+  assert.equal(told.metadata.kind, "outcome_unknown");
+  assert.deepEqual([next.lines("ledger").length, next.lines("asked").length], [1, 1]);
+  await next.end("SIGTERM");
+  await server.stop();
 });
 
 test("an offer that shadows a tool of the server is refused at once", async () => {
