@@ -68,7 +68,7 @@ struct SettleArgs {
     /// The call was done; with its result as JSON or text, if it has one
     #[arg(long, value_name = "RESULT", num_args = 0..=1, default_missing_value = "null")]
     happened: Option<String>,
-    /// The call was not done; the model may make it again
+    /// The call was not done. Nothing runs now; the model may make the call again at its next step
     #[arg(long)]
     did_not_happen: bool,
     /// Leave it to the model to find out

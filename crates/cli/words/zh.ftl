@@ -164,7 +164,7 @@ timers-none = 没有设置定时器。
 timers-cancel-waits = 取消请求在等待服务器，会在定时器触发之前生效。
 timers-cancelled = 已取消，定时器不再触发。
 doubts-none = 没有结果不明的调用。
-doubts-settled = 已确认，模型会在下一步读到。
+doubts-settled = 已确认。模型会在下一步读到，在此之前不会执行任何调用。
 
 explain-also = 另有 { $others } 种错误也用编号 { $number }：`budao explain --list { $number }`
 explain-did-you-mean = 您要找的可能是：

@@ -142,7 +142,8 @@ impl Stepper<'_> {
         self.end_call(id, fault.into());
     }
 
-    /// Settles the unknown outcome of a call. The first settlement counts; the model reads it at its next step.
+    /// Settles the unknown outcome of a call. The first settlement counts; the model reads it at its next step, and nothing
+    /// runs before: a call that did not happen is made again by the model, if at all.
     pub(super) fn settle_doubt(
         &mut self,
         call: CallId,
