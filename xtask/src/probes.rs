@@ -46,7 +46,7 @@ struct Subject {
     program: PathBuf,
     /// Arguments before the name of the probe.
     args: Vec<String>,
-    /// Variants of probe A, each with additional arguments; empty if the framework stores nothing on disk.
+    /// Variants of probe A, each with additional arguments.
     batch: Vec<(&'static str, &'static [&'static str])>,
     /// Variants of the tool's failure in probe C.
     fails: Vec<(&'static str, &'static [&'static str])>,
@@ -127,7 +127,7 @@ fn subjects(wanted: &impl Fn(&str) -> bool) -> Result<Vec<Subject>> {
                 ("pydantic-ai with DBOS, the tool as a step", &["step"]),
             ],
         ),
-        ("rig", &[]),
+        ("rig", &[("rig, which stores nothing: its user asks again", &[])]),
     ];
     let mut subjects = Vec::new();
     for (name, batch) in on_disk.iter().filter(|(name, _)| wanted(name)) {

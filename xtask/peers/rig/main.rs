@@ -2,9 +2,12 @@
 //!
 //! A turn is the one of our own bench: the user asks, the model asks for `add(2, 3)`, the tool runs, the
 //! model answers. A conversation has twenty turns and keeps all of them in the history its caller owns.
-//! `probe b` and `probe c TEXT` are called by `cargo xtask probes`.
+//! `probe a FOLDER AFTER|resume`, `probe b` and `probe c TEXT` are called by `cargo xtask probes`. `rig` stores
+//! nothing: after a kill its user asks again.
 
 use std::future::Future;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -19,6 +22,7 @@ use rig_core::message::{
     AssistantContent, Message, Origin, ToolCall, ToolFunction, ToolName, UserContent,
 };
 use rig_core::test_utils::{MockFrame, MockScript};
+use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -33,6 +37,8 @@ const AT_ONCE: u32 = 128;
 const TURNS_AT_ONCE: u32 = 5;
 /// Sessions of one turn that are kept, to see what they take.
 const KEPT: u32 = 10_000;
+/// Calls in the batch of the probe that is killed.
+const BATCH: [&str; 3] = ["x", "y", "z"];
 /// Where the probe of endless calls gives up on a peer that does not.
 const CAP: u32 = 301;
 
@@ -74,10 +80,59 @@ impl Tool for Add {
     }
 }
 
-/// Asks for one call, then answers with what the tool said. Told to be stubborn it only ever asks.
+#[derive(Deserialize)]
+struct EffectInput {
+    number: usize,
+}
+
+/// Writes a line into a ledger, in order while there is a kill to come, and kills the process after one of them.
+#[derive(Clone)]
+struct Effect {
+    ledger: PathBuf,
+    after: Option<usize>,
+}
+
+impl Effect {
+    fn waits(&self, number: usize) -> bool {
+        let done = || std::fs::read_to_string(&self.ledger).unwrap_or_default().lines().count();
+        self.after.is_some_and(|after| number > after || done() < number)
+    }
+}
+
+impl Tool for Effect {
+    const NAME: &'static str = "effect";
+    type Args = EffectInput;
+    type Output = String;
+    type Error = ProbeError;
+
+    fn description(&self) -> String {
+        "Does something that cannot be undone.".to_owned()
+    }
+
+    fn parameters(&self) -> Value {
+        json!({"type": "object", "required": ["number"], "properties": {"number": {"type": "integer"}}})
+    }
+
+    async fn call(&self, _: &mut ToolContext, input: EffectInput) -> Result<String, ProbeError> {
+        while self.waits(input.number) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let ledger = std::fs::OpenOptions::new().create(true).append(true).open(&self.ledger);
+        let mut ledger = ledger.map_err(|error| ProbeError(error.to_string()))?;
+        let line = format!("{}\n", input.number);
+        let written = ledger.write_all(line.as_bytes()).and_then(|()| ledger.sync_all());
+        written.map_err(|error| ProbeError(error.to_string()))?;
+        if self.after == Some(input.number) {
+            kill_process(getpid(), Signal::KILL).expect("it may kill itself");
+        }
+        Ok("done".to_owned())
+    }
+}
+
+/// Asks for its calls, then answers with what the tool said. Told to be stubborn it only ever asks.
 #[derive(Clone)]
 struct Fake {
-    arguments: Value,
+    wanted: Vec<(&'static str, &'static str, Value)>,
     stubborn: bool,
     calls: Arc<AtomicU32>,
 }
@@ -85,24 +140,27 @@ struct Fake {
 impl Transport<MockScript> for Fake {
     fn send(&self, request: CompletionRequest, _: Exchange) -> Opening<MockFrame> {
         if self.calls.fetch_add(1, Ordering::Relaxed) + 1 >= CAP && self.stubborn {
-            return Opening::ready(answer(AssistantContent::text("cap")));
+            return Opening::ready(answer(vec![AssistantContent::text("cap")]));
         }
         let told = request.chat_history.last().and_then(told);
         let content = match told.filter(|_| !self.stubborn) {
-            Some(text) => AssistantContent::text(text),
+            Some(text) => vec![AssistantContent::text(text)],
             None => {
-                let name = ToolName::new("add").expect("a name");
-                let function = ToolFunction::new(name, self.arguments.clone());
-                AssistantContent::ToolCall(ToolCall::from_wire("x", function))
+                let call = |(id, name, arguments): &(&'static str, &'static str, Value)| {
+                    let name = ToolName::new(*name).expect("a name");
+                    let function = ToolFunction::new(name, arguments.clone());
+                    AssistantContent::ToolCall(ToolCall::from_wire(*id, function))
+                };
+                self.wanted.iter().map(call).collect()
             }
         };
         Opening::ready(answer(content))
     }
 }
 
-fn answer(content: AssistantContent) -> Opened<MockFrame> {
+fn answer(content: Vec<AssistantContent>) -> Opened<MockFrame> {
     let origin = Origin::new("fake.api", "fake", "");
-    let response = CompletionResponse::new(vec![content], Usage::new(), origin, Value::Null);
+    let response = CompletionResponse::new(content, Usage::new(), origin, Value::Null);
     Opened::new(stream::iter([Ok(MockFrame::Response(Box::new(response)))]))
 }
 
@@ -112,7 +170,9 @@ fn told(message: &Message) -> Option<String> {
     content.iter().find_map(|item| match item {
         UserContent::ToolResult(result) => {
             let texts = result.content.iter().map(|part| {
-                serde_json::to_value(part).ok().and_then(|part| Some(part["text"].as_str()?.to_owned()))
+                serde_json::to_value(part)
+                    .ok()
+                    .and_then(|part| Some(part["text"].as_str()?.to_owned()))
             });
             Some(texts.map(Option::unwrap_or_default).collect())
         }
@@ -121,7 +181,8 @@ fn told(message: &Message) -> Option<String> {
 }
 
 fn agent(arguments: Value, stubborn: bool, fails: Option<String>, turns: usize) -> (Agent, Fake) {
-    let fake = Fake { arguments, stubborn, calls: Arc::default() };
+    let wanted = vec![("x", "add", arguments)];
+    let fake = Fake { wanted, stubborn, calls: Arc::default() };
     let model = Model::new(MockScript::new("fake"), fake.clone());
     // Its own default is one model call, too few for any tool.
     (AgentBuilder::new(model).tool(Add(fails)).default_max_turns(turns).build(), fake)
@@ -200,6 +261,21 @@ fn afresh(mode: &str) -> f64 {
     String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number")
 }
 
+/// One message with three calls. The process dies after effect `point`, or no effect kills it.
+async fn probe_batch(folder: &Path, point: &str) -> Value {
+    let wanted =
+        BATCH.iter().enumerate().map(|(number, id)| (*id, "effect", json!({"number": number})));
+    let fake = Fake { wanted: wanted.collect(), stubborn: false, calls: Arc::default() };
+    let effect = Effect { ledger: folder.join("ledger"), after: point.parse().ok() };
+    let model = Model::new(MockScript::new("fake"), fake);
+    let agent = AgentBuilder::new(model).tool(effect).default_max_turns(3).build();
+    let ended = match agent.chat("Do the three effects.", &mut Vec::new()).await {
+        Ok(_) => "answer".to_owned(),
+        Err(error) => format!("error: {error}"),
+    };
+    json!({"ended": ended})
+}
+
 async fn probe_endless() -> Value {
     let (agent, fake) = agent(json!({"a": "two"}), true, None, CAP as usize);
     let ended = match agent.chat("What is 2 + 3?", &mut Vec::new()).await {
@@ -230,6 +306,9 @@ fn main() {
             println!("{}", cpu_time().as_secs_f64() * 1e3);
         }
         ["--sessions"] => println!("{}", runtime.block_on(kept_sessions())),
+        ["probe", "a", folder, point] => {
+            println!("{}", runtime.block_on(probe_batch(Path::new(folder), point)));
+        }
         ["probe", "b"] => println!("{}", runtime.block_on(probe_endless())),
         ["probe", "c", text] => println!("{}", runtime.block_on(probe_secret(text.to_owned()))),
         _ => measure(&args, &runtime),
