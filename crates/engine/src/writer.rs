@@ -203,9 +203,9 @@ impl SessionWriter {
     }
 
     /// Completes when the inbox may hold a new command.
-    pub async fn inbox_changed(&mut self) {
+    pub async fn wait_for_inbox_change(&mut self) {
         if !std::mem::take(&mut self.was_just_opened) {
-            self.watch.changed().await;
+            self.watch.wait_for_change().await;
         }
     }
 

@@ -142,7 +142,7 @@ impl Connection {
     }
 
     /// Replaces `@` by the schema.
-    pub(crate) fn qualified(&self, sql: &str) -> String {
+    pub(crate) fn qualify(&self, sql: &str) -> String {
         sql.replace('@', &self.schema)
     }
 
@@ -162,7 +162,7 @@ impl Connection {
     ) -> Result<Vec<Row>, StatementError> {
         let _in_flight = self.begin();
         let before = self.unconfirmed.load(Ordering::Acquire);
-        let statement = self.prepared(sql).await?;
+        let statement = self.prepare_cached(sql).await?;
         let rows = self.client.query(&statement, parameters).await?;
         if self.unconfirmed.load(Ordering::Acquire) != before {
             let cause = "the wait for a standby was cancelled on the server";
@@ -178,20 +178,20 @@ impl Connection {
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>, StatementError> {
         let _in_flight = self.begin();
-        Ok(self.client.query_typed(&self.qualified(sql), parameters).await?)
+        Ok(self.client.query_typed(&self.qualify(sql), parameters).await?)
     }
 
     /// Runs statements without parameters.
     pub(crate) async fn execute(&self, sql: &str) -> Result<(), StatementError> {
         let _in_flight = self.begin();
-        Ok(self.client.batch_execute(&self.qualified(sql)).await?)
+        Ok(self.client.batch_execute(&self.qualify(sql)).await?)
     }
 
-    async fn prepared(&self, sql: &'static str) -> Result<Statement, StatementError> {
+    async fn prepare_cached(&self, sql: &'static str) -> Result<Statement, StatementError> {
         if let Some(statement) = lock(&self.prepared).get(sql) {
             return Ok(statement.clone());
         }
-        let statement = self.client.prepare(&self.qualified(sql)).await?;
+        let statement = self.client.prepare(&self.qualify(sql)).await?;
         lock(&self.prepared).insert(sql, statement.clone());
         Ok(statement)
     }

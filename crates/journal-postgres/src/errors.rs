@@ -62,7 +62,7 @@ impl StatementError {
 
     pub(crate) fn into_fault(self, address: &Address, operation: Operation) -> Fault {
         match self {
-            Self::Refused(error) => refused(address, operation, &error),
+            Self::Refused(error) => refusal_fault(address, operation, &error),
             Self::Unknown(cause) => busy(address, operation, cause),
             Self::NotSent(fault) => fault,
         }
@@ -88,7 +88,11 @@ pub(crate) fn busy(address: &Address, operation: Operation, cause: impl Into<Str
 }
 
 /// What was read from the database is not what was written.
-pub(crate) fn damaged(address: &Address, operation: Operation, cause: impl Into<String>) -> Fault {
+pub(crate) fn damage_fault(
+    address: &Address,
+    operation: Operation,
+    cause: impl Into<String>,
+) -> Fault {
     fault(address, Kind::JournalDamaged, operation).with_cause(cause)
 }
 
@@ -111,7 +115,7 @@ fn kind_of(code: &str) -> Kind {
 }
 
 /// The fault for an error that the server reported.
-pub(crate) fn refused(
+pub(crate) fn refusal_fault(
     address: &Address,
     operation: Operation,
     error: &tokio_postgres::Error,
@@ -134,7 +138,7 @@ pub(crate) fn refused(
 pub(crate) fn not_connected(address: &Address, error: &tokio_postgres::Error) -> Fault {
     let operation = Operation::OpenJournal;
     if error.as_db_error().is_some() {
-        return refused(address, operation, error);
+        return refusal_fault(address, operation, error);
     }
     let (text, cause) = (error.to_string(), describe(error));
     if text.contains("TLS") {

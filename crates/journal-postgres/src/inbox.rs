@@ -60,12 +60,12 @@ impl PostgresShared {
     ) -> Result<T, Fault> {
         serde_json::from_slice(bytes).map_err(|error| {
             let what = format!("a command of session {session} is damaged: {error}");
-            errors::damaged(self.pool.address(), Operation::SubmitCommand, what)
+            errors::damage_fault(self.pool.address(), Operation::SubmitCommand, what)
                 .with(Fact::Session, session.to_string())
         })
     }
 
-    fn stored(&self, session: SessionId, row: &Row) -> Result<Option<StoredCommand>, Fault> {
+    fn read_stored(&self, session: SessionId, row: &Row) -> Result<Option<StoredCommand>, Fault> {
         let Some(body) = row.get::<_, Option<&[u8]>>(0) else { return Ok(None) };
         let answer = row.get::<_, Option<&[u8]>>(1);
         let answer = answer.map(|answer| self.decode(session, answer)).transpose()?;
@@ -99,7 +99,7 @@ impl PostgresShared {
         for _ in 0..ATTEMPTS {
             let parameters: [&(dyn ToSql + Sync); 4] = [&session.0, &id, &body, &room];
             let rows = self.ask(LaneKind::Write, session, SUBMIT, &parameters).await?;
-            if let Some(known) = self.stored(session, &rows[0])? {
+            if let Some(known) = self.read_stored(session, &rows[0])? {
                 return match known.answer {
                     _ if !is_same_request(&known.command.body, &command.body) => {
                         Err(faults::command_repeated(session, &command.id))
@@ -124,10 +124,10 @@ impl PostgresShared {
                 ));
             }
         }
-        Err(self.overtaken())
+        Err(self.conflict_fault())
     }
 
-    fn overtaken(&self) -> Fault {
+    fn conflict_fault(&self) -> Fault {
         let cause = "the same command was submitted several times at once";
         errors::busy(self.pool.address(), Operation::SubmitCommand, cause)
     }
@@ -142,7 +142,7 @@ impl PostgresShared {
         let (id, body, answer) = (command.id.0.as_bytes(), encode(command), encode(&rejected));
         for _ in 0..ATTEMPTS {
             let rows = self.ask(LaneKind::Read, session, KNOWN, &[&session.0, &id]).await?;
-            let known = self.stored(session, &rows[0])?;
+            let known = self.read_stored(session, &rows[0])?;
             match known {
                 Some(known) if !is_same_request(&known.command.body, &command.body) => {
                     return Err(faults::command_repeated(session, &command.id));
@@ -157,7 +157,7 @@ impl PostgresShared {
                 return Ok(rejected);
             }
         }
-        Err(self.overtaken())
+        Err(self.conflict_fault())
     }
 
     pub(crate) async fn inbox(&self, session: SessionId) -> Result<Vec<Command>, Fault> {
@@ -174,6 +174,6 @@ impl PostgresShared {
     ) -> Result<Option<Option<Answer>>, Fault> {
         let id = id.0.as_bytes();
         let rows = self.ask(LaneKind::Read, session, KNOWN, &[&session.0, &id]).await?;
-        Ok(self.stored(session, &rows[0])?.map(|known| known.answer))
+        Ok(self.read_stored(session, &rows[0])?.map(|known| known.answer))
     }
 }

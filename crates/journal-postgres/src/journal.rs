@@ -116,7 +116,7 @@ impl Inbox for Postgres {
         // Also for a command that waits already: the answer to an earlier attempt may have been lost.
         if matches!(submitted, SubmitOutcome::New | SubmitOutcome::Pending) {
             self.shared.notifier.announce_command(session);
-            self.shared.announcer.command(session);
+            self.shared.announcer.announce_command(session);
         }
         Ok(submitted)
     }
@@ -130,7 +130,7 @@ impl Inbox for Postgres {
         self.must_write(Operation::SubmitCommand)?;
         let answer = self.shared.withdraw(session, &command, fault).await?;
         self.shared.notifier.announce_answer(session);
-        self.shared.announcer.answered(session);
+        self.shared.announcer.announce_answer(session);
         Ok(answer)
     }
 
@@ -147,7 +147,7 @@ impl Inbox for Postgres {
         loop {
             match self.shared.answer(session, id).await? {
                 Some(Some(answer)) => return Ok(answer),
-                Some(None) => subscription.answers_changed().await,
+                Some(None) => subscription.wait_for_answer_change().await,
                 None => return Err(faults::unknown_command(session, id)),
             }
         }

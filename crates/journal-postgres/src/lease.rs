@@ -108,7 +108,7 @@ impl PostgresShared {
                 if row.get(6) {
                     tracing::info!(%session, "session has a new epoch");
                     self.notifier.announce_history_change(session);
-                    self.announcer.history_changed(session);
+                    self.announcer.announce_history_change(session);
                 }
                 return Ok(self.remember_lease(session, row));
             }

@@ -148,7 +148,7 @@ impl Pool {
         let mut retry = Retry::new(&self.address, operation);
         loop {
             let lane = self.least_busy(kind);
-            let failed = match self.attempt(lane, sql, parameters, retry.left()).await {
+            let failed = match self.attempt(lane, sql, parameters, retry.time_left()).await {
                 Ok(rows) => return Ok(rows),
                 Err(failed) => failed,
             };
@@ -167,7 +167,7 @@ impl Pool {
         loop {
             let lane = self.least_busy(LaneKind::Read);
             let run = async { self.connection(lane).await?.search(sql, parameters).await };
-            let failed = match tokio::time::timeout(retry.left(), run).await {
+            let failed = match tokio::time::timeout(retry.time_left(), run).await {
                 Ok(Ok(rows)) => return Ok(rows),
                 Ok(Err(failed)) => failed,
                 Err(_) => StatementError::Unknown("no answer in time".into()),
@@ -241,7 +241,7 @@ impl<'a> Retry<'a> {
         Self { address, operation, deadline, pause: PAUSE, conflicts: 0 }
     }
 
-    fn left(&self) -> Duration {
+    fn time_left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now()).max(PAUSE)
     }
 

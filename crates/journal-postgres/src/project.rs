@@ -77,7 +77,7 @@ const ATTEMPTS: usize = 20;
 const REGULAR: Duration = Duration::from_secs(2);
 
 /// The part of a text that an index holds.
-pub(crate) fn indexed(text: &str) -> &[u8] {
+pub(crate) fn index_prefix(text: &str) -> &[u8] {
     &text.as_bytes()[..text.len().min(INDEXED_BYTES)]
 }
 
@@ -198,11 +198,11 @@ impl PostgresShared {
         let (state, updated) = (summary.state.as_str(), summary.updated_at.as_micros());
         let wake_at = summary.timers.timers.first_time().map(Timestamp::as_micros);
         let body = views::encode_summary(summary)?;
-        let keys: Vec<&[u8]> = summary.labels.keys().map(|key| indexed(key)).collect();
-        let values: Vec<&[u8]> = summary.labels.values().map(|value| indexed(value)).collect();
+        let keys: Vec<&[u8]> = summary.labels.keys().map(|key| index_prefix(key)).collect();
+        let values: Vec<&[u8]> = summary.labels.values().map(|value| index_prefix(value)).collect();
         let traces: Vec<Vec<u8>> =
             changes.traces.iter().map(|trace| trace.to_be_bytes().to_vec()).collect();
-        let tools: Vec<&[u8]> = changes.tools.iter().map(|tool| indexed(tool)).collect();
+        let tools: Vec<&[u8]> = changes.tools.iter().map(|tool| index_prefix(tool)).collect();
         let codes: Vec<&str> = changes.codes.iter().copied().collect();
         let mut rates: Vec<_> = changes.rates.iter().collect();
         rates.sort_unstable();

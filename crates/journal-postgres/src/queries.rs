@@ -12,7 +12,7 @@ use budao_journal::{
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
-use crate::{errors, project::indexed, shared::PostgresShared};
+use crate::{errors, project::index_prefix, shared::PostgresShared};
 
 /// A query that is assembled from conditions. Each condition has `?` where its values go.
 struct SearchQuery {
@@ -68,15 +68,15 @@ fn sessions_query(filter: &Filter) -> SearchQuery {
     }
     if let Some(tool) = &filter.tool {
         let condition = "v.session IN (SELECT session FROM @view_tool WHERE tool = ?)";
-        query.and(condition, indexed(tool).to_vec(), Type::BYTEA);
+        query.and(condition, index_prefix(tool).to_vec(), Type::BYTEA);
     }
     if let Some((key, value)) = &filter.label {
-        let value = value.as_ref().map(|value| indexed(value).to_vec());
+        let value = value.as_ref().map(|value| index_prefix(value).to_vec());
         let value = query.value(value, Type::BYTEA);
         let condition = format!(
             "v.session IN (SELECT session FROM @view_label WHERE key = ? AND value = coalesce({value}, value))"
         );
-        query.and(&condition, indexed(key).to_vec(), Type::BYTEA);
+        query.and(&condition, index_prefix(key).to_vec(), Type::BYTEA);
     }
     let limit = query.value(sql_limit(filter.limit), Type::INT8);
     query.sql.push_str(&format!(" ORDER BY v.updated DESC, s.uuid DESC LIMIT {limit}"));
@@ -119,7 +119,7 @@ impl PostgresShared {
             views::decode_summary(row.get(0)).ok_or_else(|| {
                 let session: Uuid = row.get(1);
                 let what = format!("the view of session {session} is damaged");
-                errors::damaged(self.pool.address(), operation, what)
+                errors::damage_fault(self.pool.address(), operation, what)
             })
         });
         summaries.collect()
@@ -157,7 +157,7 @@ impl PostgresShared {
         self.catch_up().await?;
         let wake_at = query.after.map(|(wake_at, _)| wake_at.as_micros());
         let (after, limit) = (query.after.map(|(_, id)| id.0), sql_limit(query.limit));
-        let tenant = query.tenant.as_deref().map(indexed);
+        let tenant = query.tenant.as_deref().map(index_prefix);
         let (label, now) = (Settings::TENANT.as_bytes(), self.lease_time());
         let values: [(&(dyn ToSql + Sync), Type); 6] = [
             (&wake_at, Type::INT8),
@@ -173,7 +173,7 @@ impl PostgresShared {
             let session = SessionId(row.get(1));
             let summary = views::decode_summary(row.get(0)).ok_or_else(|| {
                 let what = format!("the view of session {session} is damaged");
-                errors::damaged(self.pool.address(), operation, what)
+                errors::damage_fault(self.pool.address(), operation, what)
             })?;
             Ok(TimedSession {
                 session,

@@ -243,7 +243,7 @@ impl PostgresShared {
 
     pub(crate) fn damaged_record(&self, session: SessionId, seq: Seq) -> Fault {
         let what = format!("record {seq} of session {session} is damaged");
-        errors::damaged(self.pool.address(), Operation::ReadRecords, what)
+        errors::damage_fault(self.pool.address(), Operation::ReadRecords, what)
             .with(Fact::Session, session.to_string())
             .with(Fact::FromSeq, seq)
     }
@@ -256,7 +256,7 @@ impl PostgresShared {
         let (head, seq) = (row.get::<_, i64>(0), row.get::<_, i64>(1));
         if seq > head {
             let what = format!("the snapshot covers {seq} records, the history has {head}");
-            let fault = errors::damaged(self.pool.address(), operation, what);
+            let fault = errors::damage_fault(self.pool.address(), operation, what);
             return Err(fault.with(Fact::Session, session.to_string()));
         }
         Ok(Some(Snapshot { seq: seq.cast_unsigned(), body: Bytes::copy_from_slice(body) }))
@@ -269,7 +269,7 @@ impl PostgresShared {
         let body: &[u8] = row.get(0);
         if Digest::of(body) != digest {
             let what = format!("the stored output {digest} is damaged");
-            return Err(errors::damaged(self.pool.address(), operation, what));
+            return Err(errors::damage_fault(self.pool.address(), operation, what));
         }
         Ok(Some(Bytes::copy_from_slice(body)))
     }

@@ -161,7 +161,7 @@ impl PostgresShared {
     fn announce_removed(&self, sessions: &[SessionId]) {
         for session in sessions {
             self.notifier.announce_history_change(*session);
-            self.announcer.history_changed(*session);
+            self.announcer.announce_history_change(*session);
         }
     }
 

@@ -75,15 +75,15 @@ impl Announcer {
         self.change(session, |change| change.head = change.head.max(Some(head)));
     }
 
-    pub(crate) fn command(&self, session: SessionId) {
+    pub(crate) fn announce_command(&self, session: SessionId) {
         self.change(session, |change| change.is_command = true);
     }
 
-    pub(crate) fn answered(&self, session: SessionId) {
+    pub(crate) fn announce_answer(&self, session: SessionId) {
         self.change(session, |change| change.is_answer = true);
     }
 
-    pub(crate) fn history_changed(&self, session: SessionId) {
+    pub(crate) fn announce_history_change(&self, session: SessionId) {
         self.change(session, |change| change.is_history = true);
     }
 
@@ -270,9 +270,9 @@ mod tests {
             announcer.records(session(number), number as u64);
         }
         announcer.records(session(7), 3);
-        announcer.command(session(7));
-        announcer.answered(session(8));
-        announcer.history_changed(session(2000));
+        announcer.announce_command(session(7));
+        announcer.announce_answer(session(8));
+        announcer.announce_history_change(session(2000));
         let messages = encode(5, std::mem::take(&mut *lock(&announcer.changes)));
         assert!(messages.len() > 1 && messages.iter().all(|message| message.len() <= PAYLOAD));
         assert!(messages.iter().all(|message| decode(message, 5).is_empty()));

@@ -198,7 +198,7 @@ impl Inbox for Memory {
         loop {
             match self.with_state(|state, _| state.answer(session, id))? {
                 Some(Some(answer)) => return Ok(answer),
-                Some(None) => subscription.answers_changed().await,
+                Some(None) => subscription.wait_for_answer_change().await,
                 None => return Err(faults::unknown_command(session, id)),
             }
         }

@@ -96,7 +96,7 @@ impl<F: DeciderFactory> LoadedSession<F> {
                     }
                     self.process(batch, stop).await?;
                 }
-                () = self.writer.inbox_changed() => self.take_inbox(stop).await?,
+                () = self.writer.wait_for_inbox_change() => self.take_inbox(stop).await?,
                 () = alarm.wait_until(wake_at, now, &*clock) => {}
             }
         }

@@ -152,9 +152,9 @@ impl PostgresShared {
             return fault.into();
         }
         self.notifier.announce_history_change(session);
-        self.announcer.history_changed(session);
+        self.announcer.announce_history_change(session);
         let what = format!("the database lost {lost}");
-        let fault = errors::damaged(self.pool.address(), operation, what);
+        let fault = errors::damage_fault(self.pool.address(), operation, what);
         fault.with(Fact::Session, session.to_string()).with(Fact::FromSeq, end.head + 1).into()
     }
 

@@ -166,7 +166,7 @@ impl PostgresShared {
         }
         if !(append.answers.is_empty() && append.direct.is_empty()) {
             self.notifier.announce_answer(session);
-            self.announcer.answered(session);
+            self.announcer.announce_answer(session);
         }
         head
     }

@@ -223,11 +223,11 @@ pub async fn a_writer_is_woken_by_a_command(fixture: &Fixture) {
     let lease = fixture.open().await;
     let mut watch = fixture.journal.watch(lease.session);
     fixture.journal.submit(lease.session, message("early", "x")).await.unwrap();
-    watch.changed().await;
+    watch.wait_for_change().await;
     let submitting = fixture.journal.submit(lease.session, message("late", "x"));
     let woken = async {
         while fixture.journal.inbox(lease.session).await.unwrap().len() < 2 {
-            watch.changed().await;
+            watch.wait_for_change().await;
         }
     };
     let ((), submitted) = tokio::join!(biased; woken, submitting);

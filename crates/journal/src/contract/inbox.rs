@@ -78,7 +78,7 @@ impl ChangeWatch {
     }
 
     /// Waits until a command may have arrived since the last call, or since the watch was created.
-    pub async fn changed(&mut self) {
-        self.0.inbox_changed().await;
+    pub async fn wait_for_change(&mut self) {
+        self.0.wait_for_inbox_change().await;
     }
 }

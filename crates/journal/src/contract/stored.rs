@@ -62,7 +62,7 @@ impl StoredRecord {
     pub fn shared_event(&self) -> Result<Arc<Event>, Fault> {
         match &self.cached_event.0 {
             Some(event) => Ok(Arc::clone(event)),
-            None => self.decoded().map(Arc::new),
+            None => self.decode().map(Arc::new),
         }
     }
 
@@ -73,11 +73,11 @@ impl StoredRecord {
     pub fn event(&self) -> Result<Event, Fault> {
         match &self.cached_event.0 {
             Some(event) => Ok(Event::clone(event)),
-            None => self.decoded(),
+            None => self.decode(),
         }
     }
 
-    fn decoded(&self) -> Result<Event, Fault> {
+    fn decode(&self) -> Result<Event, Fault> {
         Event::decode(&self.body).map_err(|error| {
             Fault::new(Kind::JournalDamaged, Operation::ReadRecords)
                 .with(Fact::Session, self.session.to_string())

@@ -69,7 +69,7 @@ impl<P: PageSource> Follower<P> {
                 return Ok(batch);
             }
             if self.subscription.has_caught_up(self.after) {
-                self.subscription.records_changed().await;
+                self.subscription.wait_for_record_change().await;
                 continue;
             }
             let reread_requests = self.subscription.reread_requests();
@@ -82,7 +82,7 @@ impl<P: PageSource> Follower<P> {
             if !page.records.is_empty() {
                 return Ok(page.records);
             }
-            self.subscription.records_changed().await;
+            self.subscription.wait_for_record_change().await;
         }
     }
 }

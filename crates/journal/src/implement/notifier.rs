@@ -74,7 +74,7 @@ impl ChangeSignal {
     }
 
     /// Waits until the counter differs from `seen`, then updates `seen`.
-    async fn changed(&self, seen: &mut u64) {
+    async fn wait_for_change(&self, seen: &mut u64) {
         loop {
             // The order matters: `notified` registers first, so no signal between it and the count is lost.
             let notified = self.notify.notified();
@@ -227,8 +227,8 @@ impl Drop for Slot {
 
 impl Subscription {
     /// Waits until records were announced since the last call.
-    pub async fn records_changed(&mut self) {
-        self.slot.records.changed(&mut self.records).await;
+    pub async fn wait_for_record_change(&mut self) {
+        self.slot.records.wait_for_change(&mut self.records).await;
     }
 
     /// Marks all announcements so far as seen. A read after this call is at least as new as they are.
@@ -237,13 +237,13 @@ impl Subscription {
     }
 
     /// Waits until a command was announced since the last call.
-    pub async fn inbox_changed(&mut self) {
-        self.slot.inbox.changed(&mut self.inbox).await;
+    pub async fn wait_for_inbox_change(&mut self) {
+        self.slot.inbox.wait_for_change(&mut self.inbox).await;
     }
 
     /// Waits until an answer was announced since the last call.
-    pub async fn answers_changed(&mut self) {
-        self.slot.answers.changed(&mut self.answers).await;
+    pub async fn wait_for_answer_change(&mut self) {
+        self.slot.answers.wait_for_change(&mut self.answers).await;
     }
 
     /// The records after a position, if the cache holds them.
@@ -302,7 +302,7 @@ struct RecentRecords {
     followers: usize,
     /// The highest head that the subscriptions were woken for.
     announced: Seq,
-    /// The highest head known; beyond our own records when another process writes.
+    /// The highest head known; beyond this process's records when another process writes.
     known_head: Seq,
     /// The number of requests to read the journal again, and how many of those a later read has covered.
     reread_requests: u64,
@@ -415,7 +415,7 @@ mod tests {
             .map(|number| {
                 let (mut subscription, woken) = (notifier.subscribe(ID), Arc::clone(&woken));
                 tokio::spawn(async move {
-                    subscription.answers_changed().await;
+                    subscription.wait_for_answer_change().await;
                     lock(&woken).push(number);
                 })
             })
@@ -467,16 +467,19 @@ mod tests {
         let (early, mut late) = (notifier.subscribe(ID), notifier.subscribe(ID));
         early.mark_reread(early.reread_requests(), 2);
         notifier.announce_records(ID, 2, vec![stored(1), stored(2)]);
-        assert!(late.records_changed().now_or_never().is_some());
-        assert!(late.records_changed().now_or_never().is_none(), "one announcement wakes it once");
+        assert!(late.wait_for_record_change().now_or_never().is_some());
+        assert!(
+            late.wait_for_record_change().now_or_never().is_none(),
+            "one announcement wakes it once"
+        );
         notifier.announce_records(ID, 2, Vec::new());
         assert!(
-            late.records_changed().now_or_never().is_none(),
+            late.wait_for_record_change().now_or_never().is_none(),
             "an announcement that it already has does not wake it"
         );
         late.mark_records_seen();
         notifier.announce_history_change(ID);
-        assert!(late.records_changed().now_or_never().is_some());
+        assert!(late.wait_for_record_change().now_or_never().is_some());
     }
 
     #[test]
@@ -484,7 +487,7 @@ mod tests {
         let notifier = Arc::new(Notifier::default());
         let subscription = notifier.subscribe(ID);
         notifier.announce_records(ID, 4, Vec::new());
-        // Our own writer announces an older batch late.
+        // The writer of this process announces an older batch late.
         notifier.announce_records(ID, 2, vec![stored(1), stored(2)]);
         assert!(!subscription.has_caught_up(2));
     }

@@ -1,7 +1,7 @@
 //! Inspects a path before it is opened as a journal. A path that leads to anything else is refused with a fault
 //! that names it; its mode, its content and its directory stay as they are.
 //!
-//! A journal is a regular file that is empty or begins with our header. Symbolic links are followed only if they
+//! A journal is a regular file that is empty or begins with a journal's header. Symbolic links are followed only if they
 //! belong to this user or to root.
 
 use std::{

@@ -186,7 +186,7 @@ impl Inbox for Sqlite {
         loop {
             match self.shared.answer(session, id).await? {
                 Some(Some(answer)) => return Ok(answer),
-                Some(None) => subscription.answers_changed().await,
+                Some(None) => subscription.wait_for_answer_change().await,
                 None => return Err(faults::unknown_command(session, id)),
             }
         }

@@ -80,7 +80,7 @@ impl Transfer for Sqlite {
         records: Vec<EncodedRecord>,
         snapshot: Option<Vec<u8>>,
     ) -> Result<Seq, Fault> {
-        self.append_prepared(EncodedAppend::encoded(lease, expected, records, snapshot)).await
+        self.append_prepared(EncodedAppend::from_encoded(lease, expected, records, snapshot)).await
     }
 
     async fn adopt_blob(&self, session: SessionId, content: Bytes) -> Result<(), Fault> {

@@ -124,7 +124,7 @@ impl EncodedAppend {
     }
 
     /// An append of events that are already encoded.
-    pub(super) fn encoded(
+    pub(super) fn from_encoded(
         lease: &Lease,
         expected: Seq,
         entries: Vec<EncodedRecord>,
