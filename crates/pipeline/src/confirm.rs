@@ -78,7 +78,7 @@ impl Coordinator<'_> {
         }
         let PlanReply { question, decision, by, note, arguments, .. } = reply;
         let edited = match (decision, arguments) {
-            (Decision::Allow, Some(tasks)) => edited(tasks, &open.draft)?,
+            (Decision::Allow, Some(tasks)) => read_edited_plan(tasks, &open.draft)?,
             _ => None,
         };
         self.emit(Event::QuestionAnswered {
@@ -102,7 +102,7 @@ impl Coordinator<'_> {
 }
 
 /// The plan as the person edited it; nothing if it is the plan that was shown. An omitted summary stays.
-fn edited(tasks: Value, shown: &PlanDraft) -> Result<Option<PlanDraft>, Fault> {
+fn read_edited_plan(tasks: Value, shown: &PlanDraft) -> Result<Option<PlanDraft>, Fault> {
     let draft = plan::coerce(tasks)?;
     let summary = match draft.summary.is_empty() {
         true => shown.summary.clone(),

@@ -58,7 +58,7 @@ pub fn read(text: &str) -> Result<PlanDraft, Fault> {
 /// # Errors
 /// `plan_coercion_failed`, with every mismatch.
 pub fn coerce(value: Value) -> Result<PlanDraft, Fault> {
-    let (tasks, summary) = listed(value)?;
+    let (tasks, summary) = extract_tasks(value)?;
     let mut wrong = Vec::new();
     if tasks.is_empty() {
         wrong.push(mismatch("/tasks", "minItems", "at least one task", &json!([])));
@@ -74,7 +74,7 @@ pub fn coerce(value: Value) -> Result<PlanDraft, Fault> {
             Err(mismatch) => wrong.push(*mismatch),
         }
     }
-    let tasks = named(read, &mut wrong);
+    let tasks = assign_ids(read, &mut wrong);
     if wrong.is_empty() { Ok(PlanDraft { tasks, summary }) } else { Err(refuse(wrong)) }
 }
 
@@ -92,7 +92,7 @@ fn mismatch(pointer: &str, rule: &'static str, expected: &str, received: &Value)
         pointer: pointer.to_owned(),
         rule: rule.into(),
         expected: expected.to_owned(),
-        received: Some(shortened(&received, QUOTE_CHARS_MAX)),
+        received: Some(shorten(&received, QUOTE_CHARS_MAX)),
         ..Mismatch::default()
     }
 }
@@ -101,7 +101,7 @@ fn wrong(pointer: &str, rule: &'static str, expected: &str, received: &Value) ->
     Box::new(mismatch(pointer, rule, expected, received))
 }
 
-fn shortened(text: &str, chars: usize) -> String {
+fn shorten(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
@@ -109,7 +109,7 @@ fn shortened(text: &str, chars: usize) -> String {
 }
 
 /// Extracts the list of tasks and the summary from any accepted form.
-fn listed(value: Value) -> Result<(Vec<Value>, String), Fault> {
+fn extract_tasks(value: Value) -> Result<(Vec<Value>, String), Fault> {
     let mut object = match value {
         Value::Array(tasks) => return Ok((tasks, String::new())),
         Value::Object(object) => object,
@@ -175,7 +175,7 @@ fn one(value: Value, pointer: &str) -> Result<ParsedTask, Box<Mismatch>> {
         return Err(wrong(pointer, "maxLength", &expected, &json!(title)));
     }
     let title = title.unwrap_or_else(|| prompt.lines().next().unwrap_or_default().to_owned());
-    let title = shortened(&title, TITLE_CHARS_MAX);
+    let title = shorten(&title, TITLE_CHARS_MAX);
     Ok(ParsedTask { id, title, prompt, extra, pointer: pointer.to_owned() })
 }
 
@@ -211,7 +211,7 @@ fn first_text(object: &mut Map<String, Value>, names: &[&str]) -> Option<String>
 }
 
 /// Gives every task without an id the next free number, and refuses duplicate ids.
-fn named(unnamed: Vec<ParsedTask>, wrong: &mut Vec<Mismatch>) -> Vec<Task> {
+fn assign_ids(unnamed: Vec<ParsedTask>, wrong: &mut Vec<Mismatch>) -> Vec<Task> {
     let given: Vec<String> = unnamed.iter().filter_map(|task| task.id.clone()).collect();
     let mut next = 0_u32;
     let mut tasks: Vec<Task> = Vec::with_capacity(unnamed.len());

@@ -115,7 +115,7 @@ impl Coordinator<'_> {
         for task in ids {
             let (round, stage, attempt) = (self.pipeline().round, Stage::Solving, 1);
             let job = StageJob { round, stage, task: Some(task.clone()), attempt };
-            let end = self.placed(&job, TaskEnd::Failed { fault: fault.clone() });
+            let end = self.annotate_end(&job, TaskEnd::Failed { fault: fault.clone() });
             self.raise(&job, &end);
             self.emit(Event::TaskEnded { task, end });
         }
@@ -165,17 +165,17 @@ impl Coordinator<'_> {
             let (stage, task) = (Some(job.stage), job.task.clone());
             self.emit(Event::ChildEnded { child, call: None, stage, task, usage });
         }
-        let end = self.placed(job, end);
+        let end = self.annotate_end(job, end);
         match (job.stage, &job.task) {
-            (Stage::Planning, _) => self.planned(end),
-            (Stage::Solving, Some(task)) => self.solved(task.clone(), job, end),
-            (Stage::Aggregation, _) => self.aggregated(job, end),
+            (Stage::Planning, _) => self.end_planning(end),
+            (Stage::Solving, Some(task)) => self.end_solving(task.clone(), job, end),
+            (Stage::Aggregation, _) => self.end_aggregation(job, end),
             (Stage::Solving, None) => {}
         }
     }
 
     /// Adds the stage and task to the end's fault, and shortens its output to the recorded limit.
-    fn placed(&self, job: &StageJob, end: TaskEnd) -> TaskEnd {
+    fn annotate_end(&self, job: &StageJob, end: TaskEnd) -> TaskEnd {
         let stage: &'static str = job.stage.into();
         match end {
             TaskEnd::Failed { fault } => {
@@ -194,7 +194,7 @@ impl Coordinator<'_> {
     }
 
     /// Handles the planner's answer, failure or cancellation.
-    fn planned(&mut self, end: TaskEnd) {
+    fn end_planning(&mut self, end: TaskEnd) {
         if self.is_stopping() {
             let reason = self.stop_reason();
             self.emit(Event::PlanCancelled { reason });
@@ -231,7 +231,7 @@ impl Coordinator<'_> {
     }
 
     /// Handles the end of one task's work. Other tasks continue.
-    fn solved(&mut self, task: TaskId, job: &StageJob, end: TaskEnd) {
+    fn end_solving(&mut self, task: TaskId, job: &StageJob, end: TaskEnd) {
         let stopping = self.pipeline().task(&task).and_then(|state| state.stopping.clone());
         let end = match &stopping {
             Some(stopping) => TaskEnd::Cancelled { reason: format!("stopped by {}", stopping.by) },
@@ -263,7 +263,7 @@ impl Coordinator<'_> {
     }
 
     /// Handles the aggregator's answer, failure or cancellation.
-    fn aggregated(&mut self, job: &StageJob, end: TaskEnd) {
+    fn end_aggregation(&mut self, job: &StageJob, end: TaskEnd) {
         let end = match self.is_stopping() {
             true => TaskEnd::Cancelled { reason: self.stop_reason() },
             false => end,

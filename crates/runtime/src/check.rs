@@ -26,7 +26,7 @@ use budao_tools::{
 use crate::{
     runtime::RuntimeShared,
     subagent,
-    work::{SessionTools, WorkContext, wanted},
+    work::{SessionTools, WorkContext, find_unchecked_calls},
 };
 
 /// A call to check.
@@ -252,7 +252,7 @@ pub(crate) fn check_without_wait(
         let permitted = permit_version(usual, ready.spec(), &session.tool_versions).into();
         verdict_from(&written.id, ready, permitted, by_person, &tools.ready)
     };
-    let checked = wanted(session, calls).into_iter().map(|wanted| {
+    let checked = find_unchecked_calls(session, calls).into_iter().map(|wanted| {
         let id = wanted.written.id.clone();
         let settled = |fault: Fault| CallVerdict::Settled(fault.with_trace(session.trace()).into());
         (id, one(wanted).unwrap_or_else(settled))

@@ -155,11 +155,11 @@ async fn summarise(
     }
     let written = match written {
         Ok(written) => {
-            permit.answered();
+            permit.report_answer();
             written
         }
         Err(fault) => {
-            permit.failed(&fault);
+            permit.report_failure(&fault);
             return Err(fault);
         }
     };

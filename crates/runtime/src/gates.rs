@@ -420,17 +420,17 @@ pub(crate) struct Permit {
 
 impl Permit {
     /// Reports the first part of the answer.
-    pub(crate) fn started(&self) {
+    pub(crate) fn report_start(&self) {
         self.gates.change(&self.key, |gate, now| gate.started(self.ticket, now));
     }
 
     /// Reports a complete answer.
-    pub(crate) fn answered(mut self) {
+    pub(crate) fn report_answer(mut self) {
         self.end(RequestEnd::Answered);
     }
 
     /// Reports a failure. Returns true if the request was a probe, which costs its session no try.
-    pub(crate) fn failed(mut self, fault: &Fault) -> bool {
+    pub(crate) fn report_failure(mut self, fault: &Fault) -> bool {
         self.end(RequestEnd::Failed(fault))
     }
 

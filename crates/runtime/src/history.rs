@@ -23,7 +23,7 @@ impl Session {
     /// # Errors
     /// The records cannot be read.
     pub async fn messages(&self) -> Result<Vec<Message>, Fault> {
-        let records = self.kept().await?;
+        let records = self.read_records().await?;
         let mut session = match records.first() {
             Some(first) if first.seq > 1 => self.at_snapshot().await?,
             _ => session::Session::default(),
@@ -45,7 +45,7 @@ impl Session {
     pub async fn calls(&self) -> Result<Vec<CallSnapshot>, Fault> {
         let lang = self.state().await?.settings.language;
         let mut projector = Projector::auditing(lang);
-        for record in self.kept().await? {
+        for record in self.read_records().await? {
             drop(projector.project(&record));
         }
         Ok(projector.into_calls())
@@ -71,7 +71,7 @@ impl Session {
     }
 
     /// Reads the records that retention has kept.
-    async fn kept(&self) -> Result<Vec<Record>, Fault> {
+    async fn read_records(&self) -> Result<Vec<Record>, Fault> {
         let mut records: Vec<Record> = Vec::new();
         loop {
             let after = records.last().map_or(0, |record| record.seq);

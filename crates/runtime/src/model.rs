@@ -343,10 +343,10 @@ async fn ask_once(
 ) -> Option<Input> {
     match stream(work_context, asked, model, request, &permit).await {
         Ok(answered) => {
-            permit.answered();
+            permit.report_answer();
             Some(answered)
         }
-        Err(fault) if permit.failed(&fault) => None,
+        Err(fault) if permit.report_failure(&fault) => None,
         Err(fault) => Some(asked.failure_input(fault)),
     }
 }
@@ -402,7 +402,7 @@ async fn stream(
         };
         if let Some(Ok(piece)) = &piece {
             if !std::mem::replace(&mut has_started, true) {
-                permit.started();
+                permit.report_start();
                 asked.has_started.store(true, Ordering::Relaxed);
             }
             length.add(piece);

@@ -137,7 +137,7 @@ impl fmt::Debug for MemoryView {
 }
 
 impl MemoryView {
-    fn known(&self) -> MutexGuard<'_, SessionMemory> {
+    fn lock_memory(&self) -> MutexGuard<'_, SessionMemory> {
         self.work_context.known.lock().expect("no code panics while holding this")
     }
 
@@ -151,9 +151,9 @@ impl MemoryView {
 
     /// Waits until the question with this digest has its durable answer.
     async fn answer_to(&self, digest: &str) -> ElicitationAnswer {
-        let answered = Arc::clone(&self.known().answered);
+        let answered = Arc::clone(&self.lock_memory().answered);
         let answer = || {
-            let known = self.known();
+            let known = self.lock_memory();
             let asked = known.questions.get(&self.call)?.iter().find(|it| it.digest == digest)?;
             asked.answer.clone()
         };
@@ -194,22 +194,22 @@ impl MemoryView {
 #[async_trait]
 impl Memory for MemoryView {
     fn todos(&self) -> Vec<Todo> {
-        self.known().todos.clone()
+        self.lock_memory().todos.clone()
     }
 
-    fn seen(&self, path: &str) -> Option<Option<String>> {
-        self.known().files.seen(path)
+    fn seen_digest(&self, path: &str) -> Option<Option<String>> {
+        self.lock_memory().files.seen_digest(path)
     }
 
     async fn checkpoint(&self, data: Value) -> bool {
         let checkpointed = {
-            let mut known = self.known();
+            let mut known = self.lock_memory();
             known.checkpoints.remove(&self.call);
             Arc::clone(&known.checkpointed)
         };
         let (call, tool, topic) = (self.call.clone(), self.tool.clone(), CHECKPOINT.to_owned());
         let event = Event::ToolCallAnnotated { call, tool, topic, data: data.clone() };
-        let durable = || self.known().checkpoints.get(&self.call).cloned();
+        let durable = || self.lock_memory().checkpoints.get(&self.call).cloned();
         let recorded = async {
             loop {
                 let changed = checkpointed.notified();
@@ -231,7 +231,7 @@ impl Memory for MemoryView {
     }
 
     async fn last_checkpoint(&self) -> Option<Value> {
-        if let Some(known) = self.known().checkpoints.get(&self.call).cloned() {
+        if let Some(known) = self.lock_memory().checkpoints.get(&self.call).cloned() {
             return Some(known);
         }
         match self.stored_checkpoint().await {
@@ -279,6 +279,6 @@ impl Memory for MemoryView {
     }
 
     fn is_parked(&self) -> bool {
-        self.known().is_parked
+        self.lock_memory().is_parked
     }
 }

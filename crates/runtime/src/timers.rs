@@ -43,7 +43,7 @@ impl CallTimers {
         }
     }
 
-    fn known(&self) -> Vec<Timer> {
+    fn list_timers(&self) -> Vec<Timer> {
         self.known.lock().expect("no code panics while holding this").timers()
     }
 }
@@ -51,7 +51,7 @@ impl CallTimers {
 #[async_trait]
 impl SessionTimers for CallTimers {
     fn all(&self) -> Vec<Timer> {
-        self.known()
+        self.list_timers()
     }
 
     async fn set(
@@ -62,7 +62,7 @@ impl SessionTimers for CallTimers {
     ) -> Result<Timer, Fault> {
         let body = CommandBody::SetTimer { timer: Some(timer.clone()), when, message };
         self.submit("set", &timer, body).await?;
-        let set = self.known().into_iter().find(|known| known.timer == timer);
+        let set = self.list_timers().into_iter().find(|known| known.timer == timer);
         // It may have fired for the last time, or been cancelled, since.
         set.ok_or_else(|| {
             Fault::new(Kind::UnknownTimer, Operation::SetTimer).with(Fact::Timer, timer.to_string())

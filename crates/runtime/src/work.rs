@@ -263,7 +263,7 @@ fn check_task(
     (turn, calls): (TurnNumber, &[CallId]),
     cancel: &CancellationToken,
 ) -> BoxFuture<'static, Input> {
-    let wanted = wanted(session, calls);
+    let wanted = find_unchecked_calls(session, calls);
     let (toolbox, ready) = (Arc::clone(&tools.toolbox), Arc::clone(&tools.ready));
     let (settings, trace) = (tools.settings(session), session.trace());
     let context = context(&work_context, session, turn, CallId::from(""), 1, cancel.clone());
@@ -282,7 +282,7 @@ fn call_task(
     (turn, call, attempt): (TurnNumber, CallId, u32),
     cancel: &CancellationToken,
 ) -> BoxFuture<'static, Input> {
-    let use_ = started(session, &call);
+    let use_ = find_started_call(session, &call);
     if let Some(StartedCall { route: Some(_), .. }) = &use_ {
         report_to_tool_source(&work_context, session, &call, attempt);
     }
@@ -318,7 +318,7 @@ fn reconcile_task(
     (turn, call, attempt): (TurnNumber, CallId, u32),
     cancel: &CancellationToken,
 ) -> BoxFuture<'static, Input> {
-    let use_ = started(session, &call);
+    let use_ = find_started_call(session, &call);
     let toolbox = Arc::clone(&tools.toolbox);
     let (context, notes) =
         call_context(&work_context, session, turn, call.clone(), attempt, cancel.clone());
@@ -485,7 +485,7 @@ async fn run(
 }
 
 /// Lists the calls to check, with the arguments of the model or those that a person allowed.
-pub(crate) fn wanted(session: &Session, ids: &[CallId]) -> Vec<check::UncheckedCall> {
+pub(crate) fn find_unchecked_calls(session: &Session, ids: &[CallId]) -> Vec<check::UncheckedCall> {
     let calls = session.turn.iter().flat_map(|turn| &turn.calls);
     calls
         .filter(|call| ids.contains(&call.id))
@@ -528,7 +528,7 @@ fn next_attempt(session: &Session, id: &CallId) -> u32 {
     }
 }
 
-fn started(session: &Session, id: &CallId) -> Option<StartedCall> {
+fn find_started_call(session: &Session, id: &CallId) -> Option<StartedCall> {
     let call = session.turn.as_ref()?.call(id)?;
     match &call.state {
         CallState::Started { arguments, .. } | CallState::Reconciling { arguments, .. } => {

@@ -157,7 +157,7 @@ pub trait Memory: Send + Sync + fmt::Debug {
     fn todos(&self) -> Vec<Todo>;
 
     /// The digest of a file when a tool last saw it: `None` if never, `Some(None)` if the file did not exist.
-    fn seen(&self, path: &str) -> Option<Option<String>>;
+    fn seen_digest(&self, path: &str) -> Option<Option<String>>;
 
     /// Records where the running call got to, and returns once the record is durable: true, or false if it cannot be
     /// recorded. A later attempt of the call finds it, also after a crash. A newer checkpoint replaces an older one.
@@ -386,7 +386,7 @@ impl Memory for EmptyMemory {
         Vec::new()
     }
 
-    fn seen(&self, _path: &str) -> Option<Option<String>> {
+    fn seen_digest(&self, _path: &str) -> Option<Option<String>> {
         None
     }
 }

@@ -40,7 +40,7 @@ impl SeenFiles {
 
     /// The state in which a file was last seen: none if never, `Some(None)` if it did not exist.
     #[must_use]
-    pub fn seen(&self, path: &str) -> Option<Option<String>> {
+    pub fn seen_digest(&self, path: &str) -> Option<Option<String>> {
         self.by_path.get(path).map(|seen| seen.digest.clone())
     }
 
@@ -74,8 +74,8 @@ mod tests {
             files.record(&number.to_string(), Some(&"digest".to_owned()));
         }
         assert_eq!(files.len(), FILES_KEPT);
-        assert_eq!(files.seen("used all the time"), Some(None));
-        assert_eq!(files.seen("0"), None, "it was not seen for longest");
-        assert_eq!(files.seen("2057"), Some(Some("digest".to_owned())));
+        assert_eq!(files.seen_digest("used all the time"), Some(None));
+        assert_eq!(files.seen_digest("0"), None, "it was not seen for longest");
+        assert_eq!(files.seen_digest("2057"), Some(Some("digest".to_owned())));
     }
 }

@@ -220,7 +220,7 @@ impl GroupReader<'_> {
     }
 
     /// The step and attempt that the state awaits.
-    fn asked(&self) -> Option<(u32, u32)> {
+    fn awaited_attempt(&self) -> Option<(u32, u32)> {
         let turn = self.session.turn.as_ref()?;
         match turn.phase {
             Phase::AwaitingModel { attempt } => Some((turn.step, attempt)),
@@ -230,7 +230,7 @@ impl GroupReader<'_> {
 
     fn delta(&self, text: String, thought: String) -> Vec<Input> {
         let turn = self.turn;
-        match self.asked() {
+        match self.awaited_attempt() {
             Some((step, attempt)) => {
                 vec![TurnInput::Delta { turn, step, attempt, text, thought }.into()]
             }
@@ -254,7 +254,7 @@ impl GroupReader<'_> {
 
     /// What the model or its gate reported.
     fn add_answers(&self, inputs: &mut Vec<TurnInput>) {
-        let Some((step, attempt)) = self.asked() else { return };
+        let Some((step, attempt)) = self.awaited_attempt() else { return };
         let turn = self.turn;
         for event in self.events() {
             match event.clone() {
@@ -338,16 +338,16 @@ impl GroupReader<'_> {
         for event in self.events() {
             match event {
                 Event::ToolCallEnded { call, outcome, .. } => {
-                    inputs.extend(self.ended(current, call, outcome.clone()));
+                    inputs.extend(self.read_call_end(current, call, outcome.clone()));
                 }
                 Event::FaultRaised { fault, scope } => {
                     let Some(call) = &scope.call else { continue };
                     let plain = fault.clone().without_retry();
-                    inputs.extend(self.ended(current, call, plain.into()));
-                    inputs.extend(self.ended(current, call, fault.clone().into()));
+                    inputs.extend(self.read_call_end(current, call, plain.into()));
+                    inputs.extend(self.read_call_end(current, call, fault.clone().into()));
                 }
                 Event::ReconcileEnded { call, verdict, .. } => {
-                    inputs.extend(self.reconciled(call, *verdict));
+                    inputs.extend(self.read_reconciliation(call, *verdict));
                 }
                 Event::QuestionAsked {
                     call,
@@ -362,7 +362,7 @@ impl GroupReader<'_> {
     }
 
     /// The report that ends the current attempt at a call, or the current attempt to find out about it.
-    fn ended(&self, current: &Turn, id: &CallId, outcome: Outcome) -> Option<TurnInput> {
+    fn read_call_end(&self, current: &Turn, id: &CallId, outcome: Outcome) -> Option<TurnInput> {
         let (turn, call) = (self.turn, id.clone());
         match (&current.call(id)?.state, outcome) {
             (CallState::Started { attempt, remark, .. }, outcome) => {
@@ -391,7 +391,7 @@ impl GroupReader<'_> {
         Some(TurnInput::InputNeeded { turn, call, attempt: *attempt, elicitation, digest })
     }
 
-    fn reconciled(&self, call: &CallId, verdict: ReconcileVerdict) -> Option<TurnInput> {
+    fn read_reconciliation(&self, call: &CallId, verdict: ReconcileVerdict) -> Option<TurnInput> {
         let state = &self.session.turn.as_ref()?.call(call)?.state;
         let CallState::Reconciling { attempt, remark, .. } = state else { return None };
         let answer = match verdict {

@@ -46,9 +46,9 @@ fn limited(wait: Duration) -> Fault {
 async fn a_hint_holds_all_requests_to_one_endpoint_and_none_to_another() {
     let gates = gates();
     let (one, other) = (key("http://one"), key("http://other"));
-    admit(&gates, &one).await.failed(&limited(Duration::from_secs(30)));
+    admit(&gates, &one).await.report_failure(&limited(Duration::from_secs(30)));
     let before = tokio::time::Instant::now();
-    admit(&gates, &other).await.answered();
+    admit(&gates, &other).await.report_answer();
     assert!(before.elapsed().is_zero());
     let AdmissionAnswer::Held(held) = gates.request(&one, requester(2)).unwrap() else {
         panic!("the gate is shut")
@@ -57,7 +57,7 @@ async fn a_hint_holds_all_requests_to_one_endpoint_and_none_to_another() {
     assert!(before.elapsed().is_zero(), "a long wait is reported at once");
     assert_eq!(report.unwrap().fault.unwrap().kind(), Kind::ModelRateLimited);
     drop(waiting);
-    admit(&gates, &one).await.answered();
+    admit(&gates, &one).await.report_answer();
     assert_eq!(before.elapsed().as_secs(), 30);
 }
 
@@ -65,7 +65,7 @@ async fn a_hint_holds_all_requests_to_one_endpoint_and_none_to_another() {
 async fn a_request_that_is_dropped_while_it_waits_leaves_nothing_behind() {
     let gates = gates();
     let key = key("http://one");
-    admit(&gates, &key).await.failed(&limited(Duration::from_secs(30)));
+    admit(&gates, &key).await.report_failure(&limited(Duration::from_secs(30)));
     {
         let mut waiting = Box::pin(admit(&gates, &key));
         assert!(futures::poll!(waiting.as_mut()).is_pending());
@@ -90,8 +90,8 @@ async fn the_driver_ends_when_nothing_waits_and_starts_again() {
     let gates = gates();
     let key = key("http://one");
     for _ in 0..3 {
-        admit(&gates, &key).await.failed(&limited(Duration::from_secs(3)));
-        admit(&gates, &key).await.answered();
+        admit(&gates, &key).await.report_failure(&limited(Duration::from_secs(3)));
+        admit(&gates, &key).await.report_answer();
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(!gates.lock().is_driven);
     }
@@ -117,10 +117,10 @@ async fn requests_at_a_limited_rate_all_get_their_turn() {
         loop {
             let permit = admit(&gates, &key).await;
             if take() {
-                return permit.answered();
+                return permit.report_answer();
             }
             refusals.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-            permit.failed(&limited(Duration::from_secs(1)));
+            permit.report_failure(&limited(Duration::from_secs(1)));
         }
     });
     futures::future::join_all(all).await;
@@ -134,7 +134,7 @@ async fn a_bound_on_what_waits_is_named_in_the_fault() {
     let config = GateConfig { waiting: 1, ..GateConfig::default() };
     let gates = Gates::new(world::seeded(1), config);
     let key = key("http://one");
-    admit(&gates, &key).await.failed(&limited(Duration::from_secs(30)));
+    admit(&gates, &key).await.report_failure(&limited(Duration::from_secs(30)));
     let mut waiting = Box::pin(admit(&gates, &key));
     assert!(futures::poll!(waiting.as_mut()).is_pending());
     let Err(fault) = gates.request(&key, requester(3)) else { panic!("one may wait") };
@@ -146,7 +146,7 @@ async fn a_bound_on_what_waits_is_named_in_the_fault() {
 async fn a_gate_in_an_outage_is_forgotten_when_nobody_asks_any_more() {
     let gates = gates();
     let key = key("http://one");
-    admit(&gates, &key).await.failed(&limited(Duration::from_secs(86_400)));
+    admit(&gates, &key).await.report_failure(&limited(Duration::from_secs(86_400)));
     assert_eq!(gates.status()[0].1.held, Some(HoldReason::RateLimit));
     tokio::time::sleep(Duration::from_secs(601)).await;
     assert_eq!(gates.status(), []);
@@ -157,7 +157,7 @@ async fn the_number_of_gates_is_bounded_though_all_are_shut() {
     let gates = gates();
     for number in 0..GATES_MAX + 50 {
         let key = key(&format!("http://{number}"));
-        admit(&gates, &key).await.failed(&limited(Duration::from_secs(60)));
+        admit(&gates, &key).await.report_failure(&limited(Duration::from_secs(60)));
     }
     let kept = gates.status();
     assert_eq!(kept.len(), GATES_MAX);
@@ -168,7 +168,7 @@ async fn the_number_of_gates_is_bounded_though_all_are_shut() {
 async fn an_observer_who_joins_makes_a_waiting_request_come_first() {
     let gates = gates();
     let key = key("http://one");
-    admit(&gates, &key).await.failed(&limited(Duration::from_secs(86_400)));
+    admit(&gates, &key).await.report_failure(&limited(Duration::from_secs(86_400)));
     let background = |session| Requester { priority: Priority::Background, ..requester(session) };
     let mut held = Vec::new();
     for session in [7, 8] {
@@ -206,7 +206,7 @@ async fn ten_thousand_waiting_requests_wake_nobody_but_the_one_that_is_due() {
     let gates =
         Gates::new(World { clock: Arc::clone(&clock) as _, ..world }, GateConfig::default());
     let key = key("http://one");
-    admit(&gates, &key).await.failed(&limited(Duration::from_secs(86_400)));
+    admit(&gates, &key).await.report_failure(&limited(Duration::from_secs(86_400)));
     let mut waiting = Vec::new();
     for session in 0..10_000 {
         let requester = Requester { priority: Priority::Background, ..requester(session) };

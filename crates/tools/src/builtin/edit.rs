@@ -257,7 +257,7 @@ impl FileDraft {
     pub(super) fn examine(&self, changes: &[TextReplacement], context: &CallContext) -> Evidence {
         let form = self.text.form;
         let changes: Vec<_> = changes.iter().map(|change| change.unify(form)).collect();
-        let seen = context.memory.seen(&self.location.key);
+        let seen = context.memory.seen_digest(&self.location.key);
         let seen = match seen.as_ref().map(|digest| digest.as_deref().unwrap_or_default()) {
             None => SeenState::Never,
             Some(digest) if digest == self.existing.digest => SeenState::Same,
@@ -280,7 +280,7 @@ impl FileDraft {
         context: &CallContext,
     ) -> Option<Note> {
         let (key, digest) = (&self.location.key, &self.existing.digest);
-        context.memory.seen(key)?;
+        context.memory.seen_digest(key)?;
         workspace.wrote(context.session, key, digest);
         Some(Note::FileSeen { path: key.clone(), digest: Some(digest.clone()) })
     }

@@ -239,7 +239,7 @@ impl Workspace {
         if written.get(&(context.session, key.to_owned())).is_some_and(|known| known == digest) {
             return Some(true);
         }
-        context.memory.seen(key).map(|seen| seen.as_deref() == Some(digest))
+        context.memory.seen_digest(key).map(|seen| seen.as_deref() == Some(digest))
     }
 }
 

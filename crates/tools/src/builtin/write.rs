@@ -88,7 +88,7 @@ fn compare(
     let kept = context.limits.output_bytes_kept;
     let existing = store::load(&location, path, kept, OPERATION).map_err(failure)?;
     let Some(existing) = existing else {
-        let was_missing = context.memory.seen(&location.key).flatten().is_none();
+        let was_missing = context.memory.seen_digest(&location.key).flatten().is_none();
         let answer =
             if was_missing { Reconciliation::DidNotHappen } else { Reconciliation::CannotTell };
         return Ok((answer, None));
