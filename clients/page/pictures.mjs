@@ -65,7 +65,7 @@ async function conversation(theme, name) {
 
 /** A storm: a busy service, refused keys, calls that were corrected. */
 async function storm() {
-  const model = await startModel();
+  const model = await startModel({ usage: { prompt_tokens: 1840, completion_tokens: 212, total_tokens: 2052 } });
   try {
     await onPage({ model: model.name, where: "/faults/ERR_RATE_001" }, async (page, { origin }) => {
       await page.setViewportSize(size);
@@ -124,7 +124,53 @@ repeat = "forever"
   });
 }
 
+/** A plan of the demo model with a task that failed, and charts of what went wrong in several sessions. */
+async function plan() {
+  await onPage({ model: "demo" }, async (page) => {
+    await page.setViewportSize(size);
+    await page.locator("html[data-ready]").waitFor();
+    await page.locator("#tries button[data-plan]").click();
+    await page.locator('.question[data-state="open"] .allow').click();
+    await page.locator('#board li[data-status="failed"]').waitFor();
+    await page.locator('#board li[data-status="completed"]').first().waitFor();
+    await until(async () => (await page.locator("#board .by").count()) === 4);
+    await page.evaluate(() => scrollTo(0, 0));
+    await shot(page, "plan");
+  });
+}
+
+async function faults() {
+  const script = `
+order = "requests"
+${Array.from({ length: 6 }, () => `
+[[step]]
+fault = "model_rate_limited"
+retry_after_ms = 700
+[[step]]
+[[step.call]]
+tool = "fs_read"
+arguments = { file = "x" }
+[[step]]
+fault = "model_overloaded"
+retry_after_ms = 1200
+[[step]]
+text = "Done."`).join("")}
+[[step]]
+fault = "model_authentication"
+repeat = "forever"
+`;
+  await onPage({ script, where: "/faults/ERR_RATE_001" }, async (page, { origin }) => {
+    await page.setViewportSize(size);
+    for (const title of ["Invoices", "Orders", "Stock", "Refunds", "Mail", "Backups", "Prices", "Labels"]) await runSession(origin, ["go"], { session_name: title });
+    await page.goto(`${origin}/faults?window=5m`);
+    await page.locator("#over-time svg").waitFor();
+    await shot(page, "faults");
+  });
+}
+
 await conversation("light", "conversation");
 await conversation("dark", "conversation-dark");
 await storm();
 await story();
+await plan();
+await faults();

@@ -1,12 +1,12 @@
 // Views compared with how they looked when somebody last approved them. `looks.json` has a coarse grid of each.
-// After a change that is meant, BUDAO_PAGE_LOOKS=approve writes the grids of now; look at `target/page` first.
+// After a change that is meant, BUDAO_PAGE_LOOKS=approve writes the grids of now; look at `target/page/looks *.png` first.
 
 import assert from "node:assert/strict";
 import fs from "node:fs";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { difference, gridOf } from "../../harness/pixels.mjs";
-import { onPage, runSession } from "../stage.mjs";
+import { onPage, picture, runSession } from "../stage.mjs";
 import { SCRIPT, views } from "../views.mjs";
 
 const file = fileURLToPath(new URL("../looks.json", import.meta.url));
@@ -31,6 +31,7 @@ test("every view looks as it did when it was last approved, in both themes and l
         await page.locator(ready).first().waitFor();
         const key = `${name} ${lang} ${theme} ${width}`;
         seen[key] = await look();
+        await picture(page, `looks ${key}`);
         const share = difference(seen[key], known[key] ?? "");
         if (share > TOLERANCE) changed.push(`${key}: ${Math.round(share * 100)} %`);
       }

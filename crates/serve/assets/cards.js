@@ -348,7 +348,7 @@ function end(entry, { retry }) {
     again.disabled = await retry(entry);
   };
   const again = h("button", { type: "button", class: "quiet retry", hidden: true, title: t("retry-about"), on: { click: press } }, t("retry"));
-  const element = h("p", { class: `entry end ${entry.how}` }, h("span", { title: clock(entry.at) }, text), cost, " ", again);
+  const element = h("p", { class: `entry end ${entry.how}` }, h("span", { title: clock(entry.at) }, text, cost), " ", again);
   const update = () => {
     again.hidden = !entry.canRetry;
   };

@@ -52,7 +52,7 @@ export function drawFlow(root, paths, title, href) {
   byColumn.forEach((column, index) => {
     let y = 16;
     for (const node of column) {
-      node.x = columns === 1 ? 0 : (index / (columns - 1)) * (width - NODE - labelRoom(columns, width));
+      node.x = index * spaceOf(columns, width);
       node.y = y;
       node.h = Math.max(3, node.n * scale);
       node.out = node.in = 0;
@@ -73,7 +73,7 @@ export function drawFlow(root, paths, title, href) {
   }
   for (const node of nodes) {
     picture.append(svg("rect", { class: node.isEnd ? `node ${endOf(node.name)}` : "node", x: node.x, y: node.y, width: NODE, height: node.h, rx: 1.5 }));
-    const label = svg("text", { x: node.x, y: node.y - 5 }, `${fit(title(node.name), columns, width)} · ${number(node.n)}`);
+    const label = svg("text", { x: node.x, y: node.y - 5 }, labelOf(title(node.name), ` · ${number(node.n)}`, columns, width));
     picture.append(node.isEnd ? label : svg("a", { href: href(node.name) }, label, svg("title", {}, title(node.name))));
   }
   root.replaceChildren(picture, h("p", { class: "unseen" }, paths.slice(0, PATHS_MAX).map(({ path, n }) => `${path.map(title).join(" → ")}: ${n}. `)));
@@ -81,9 +81,23 @@ export function drawFlow(root, paths, title, href) {
 
 const labelRoom = (columns, width) => Math.min(150, width / Math.max(2, columns));
 
-function fit(text, columns, width) {
-  const room = Math.max(8, Math.floor(width / Math.max(2, columns) / 7));
-  return text.length > room ? `${text.slice(0, room - 1)}…` : text;
+/** From one column to the next. */
+const spaceOf = (columns, width) => (columns === 1 ? 0 : (width - NODE - labelRoom(columns, width)) / (columns - 1));
+
+/** The width of a letter in pixels, and of a Chinese one. */
+const LETTER = 6.3;
+const HAN = 11.5;
+
+/** A name that ends before the next column begins, and its number. */
+function labelOf(text, suffix, columns, width) {
+  let room = Math.max(60, columns === 1 ? width : spaceOf(columns, width)) - (suffix.length + 2) * LETTER;
+  let end = 0;
+  for (const char of text) {
+    room -= char > "\u2e7f" ? HAN : LETTER;
+    if (room < 0) return `${text.slice(0, end)}…${suffix}`;
+    end += char.length;
+  }
+  return text + suffix;
 }
 
 /** Ends that are good are drawn quietly. */

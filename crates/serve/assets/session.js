@@ -130,7 +130,7 @@ function summary({ faults, recovered, cost }) {
 function row(frame) {
   const text = typeof frame.show_content === "string" ? frame.show_content : typeof frame.content === "string" ? frame.content : "";
   const line = (frame.event === "agent.partial_answer" ? frame.content : text).slice(0, 200).replace(/\s+/g, " ");
-  const fell = frame.event.startsWith("error.") || frame.metadata?.status === "failed";
+  const fell = (frame.event.startsWith("error.") && !CALM.includes(frame.event)) || frame.metadata?.status === "failed";
   return [
     h("span", { class: "seq" }, frame.seq),
     h("span", { class: "time" }, exact(frame.timestamp)),
