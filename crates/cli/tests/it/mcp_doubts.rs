@@ -16,7 +16,7 @@ use tokio::{
     process::Command,
 };
 
-const SERVER: &str = r#"
+pub(crate) const SERVER: &str = r#"
 reply() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
 text() { reply "{\"content\":[{\"type\":\"text\",\"text\":\"$1\"}]}"; }
 while IFS= read -r line; do
