@@ -2,20 +2,33 @@
 
 import assert from "node:assert/strict";
 import fs from "node:fs";
+import os from "node:os";
+import path from "node:path";
 import { test } from "node:test";
 import { peerFile } from "../../harness/peers.mjs";
 import { onPage, overflow, picture, runSession, until } from "../stage.mjs";
 import { SCRIPT, views } from "../views.mjs";
 
-test("axe-core finds no barrier on any view, in both languages and themes, wide and narrow", async () => {
+/** A way to run axe-core: the tests' tool is no part of the page, so it may be run where its policy forbids others' scripts. */
+async function debuggerOf(page) {
+  const cdp = await page.context().newCDPSession(page);
+  await cdp.send("Page.setBypassCSP", { enabled: true });
+  return cdp;
+}
+
+/** What axe-core finds on the page as it is, except for what is minor. */
+async function barriers(cdp) {
   const axe = fs.readFileSync(peerFile("axe-core/axe.min.js", "axe"), "utf8");
+  const { result } = await cdp.send("Runtime.evaluate", { expression: `${axe}; axe.run({ resultTypes: ["violations"], rules: { region: { enabled: true } } }).then((all) => JSON.stringify(all.violations.map(({ id, impact, nodes }) => ({ id, impact, nodes: nodes.slice(0, 3).map(({ html, failureSummary }) => [html.slice(0, 160), failureSummary]) }))))`, awaitPromise: true });
+  return JSON.parse(result.value).filter(({ impact }) => impact !== "minor");
+}
+
+test("axe-core finds no barrier on any view, in both languages and themes, wide and narrow", async () => {
   await onPage({ script: SCRIPT, where: "/faults/ERR_RATE_001" }, async (page, { origin }) => {
     const done = await runSession(origin, ["go"], { session_name: "A good one" });
     const failed = await runSession(origin, ["go"], { session_name: "A bad one" });
     const found = [];
-    const cdp = await page.context().newCDPSession(page);
-    // The tests' tool is no part of the page: it may be run where the page's policy forbids others' scripts.
-    await cdp.send("Page.setBypassCSP", { enabled: true });
+    const cdp = await debuggerOf(page);
     for (const lang of ["en", "zh"]) {
       for (const theme of ["light", "dark"]) {
         await page.context().addCookies(["lang", "theme"].map((name) => ({ name, value: name === "lang" ? lang : theme, url: origin })));
@@ -27,8 +40,7 @@ test("axe-core finds no barrier on any view, in both languages and themes, wide 
           await picture(page, `view-${name}-${lang}-${theme}`);
           const look = async (width) => {
             await page.setViewportSize({ width, height: 800 });
-            const { result } = await cdp.send("Runtime.evaluate", { expression: `${axe}; axe.run({ resultTypes: ["violations"], rules: { region: { enabled: true } } }).then((all) => JSON.stringify(all.violations.map(({ id, impact, nodes }) => ({ id, impact, nodes: nodes.slice(0, 3).map(({ html, failureSummary }) => [html.slice(0, 160), failureSummary]) }))))`, awaitPromise: true });
-            found.push(...JSON.parse(result.value).filter(({ impact }) => impact !== "minor").map((one) => ({ view: `${name} ${lang} ${theme} ${width}`, ...one })));
+            found.push(...(await barriers(cdp)).map((one) => ({ view: `${name} ${lang} ${theme} ${width}`, ...one })));
           };
           await look(1280);
           if (lang === "en") await look(360);
@@ -92,5 +104,29 @@ test("scripts have at most 150 KB compressed, and nothing comes from elsewhere o
     }
     console.log(`${seen.size} scripts, ${Math.round(sum / 1024)} KB compressed`);
     assert.ok(sum < 150 * 1024, `${sum} bytes`);
+  });
+});
+
+test("axe-core finds no barrier on a plan's board, the choice of a model, and MCP servers, in both themes", async () => {
+  const home = fs.mkdtempSync(path.join(os.tmpdir(), "budao-access-"));
+  fs.writeFileSync(path.join(home, "budao.toml"), '[[mcp]]\nname = "broken"\ntransport = { type = "stdio", command = "/nowhere/no-server" }\n');
+  await onPage({ model: "demo:fast", home, args: ["--config", "budao.toml", "--allow-model", "demo"] }, async (page, { origin }) => {
+    await page.locator("html[data-ready]").waitFor();
+    await page.locator("#tries button[data-plan]").click();
+    await page.locator('.question[data-state="open"] .allow').click();
+    await page.locator(".entry.end").waitFor();
+    await until(async () => (await page.locator("#board .by").count()) === 5);
+    await page.selectOption("#model", "demo");
+    const board = page.url();
+    const [found, cdp] = [[], await debuggerOf(page)];
+    for (const theme of ["light", "dark"]) {
+      await page.context().addCookies([{ name: "theme", value: theme, url: origin }]);
+      for (const [address, ready] of [[board, "#board .result"], [`${origin}/machines`, '[data-server="broken"][data-state="down"]']]) {
+        await page.goto(address);
+        await page.locator(ready).waitFor();
+        found.push(...(await barriers(cdp)));
+      }
+    }
+    assert.deepEqual(found, []);
   });
 });
