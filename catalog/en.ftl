@@ -1336,9 +1336,9 @@ steps-exhausted =
 
 tokens-exhausted =
     .title = Token budget spent
-    .model = The turn has used up its token budget ({ $limit }).
-    .user = This turn has used up its token budget ({ $limit }) and stopped. Send a message to let the assistant go on.
-    .about = A turn may use only so many tokens in all its steps together. The budget is spent, so no further request is made. Everything done until then is kept.
+    .model = The next request could exceed the token budget of the turn ({ $limit }). No further request is made.
+    .user = This turn stopped, because its next request could exceed its token budget ({ $limit }). Send a message to let the assistant go on.
+    .about = The settings of a session may limit how many tokens a turn uses in all its steps together (`max_turn_tokens`). A request whose estimate does not fit into what is left is not made. Everything done until then is kept. The cap of the configuration is `models.spending.turn_tokens`.
     .check = Look at which steps were so expensive; long tool results are read again in every step.
     .rec-1 = Send a message to go on from here
     .rec-2 = Give a smaller task, or raise the budget

@@ -1311,9 +1311,9 @@ steps-exhausted =
 
 tokens-exhausted =
     .title = token 预算已用完
-    .model = 这一轮用完了 { $limit } 个 token 的预算。
-    .user = 这一轮用完了全部 { $limit } 个 token，已停下。发一条消息就能让助手继续。
-    .about = 一轮里所有步骤加起来只能用这么多 token。预算用完，便不再发出请求。到此为止做的一切都保留。
+    .model = 下一次请求可能超出这一轮 { $limit } 个 token 的预算。不再发出请求。
+    .user = 这一轮已停下：下一次请求可能超出 { $limit } 个 token 的预算。发一条消息就能让助手继续。
+    .about = 会话的设置可以限定一轮里所有步骤加起来使用的 token（`max_turn_tokens`）。若一次请求的估算超出余量，就不发出。到此为止做的一切都保留。配置中的上限是 `models.spending.turn_tokens`。
     .check = 看看哪些步骤这么费；很长的工具结果每一步都要重读一遍。
     .rec-1 = 发一条消息，从这里继续
     .rec-2 = 把任务变小，或调高预算
