@@ -32,6 +32,7 @@ use budao_models::{Models, Spec};
 use crate::{
     choices::one_of,
     config::{Config, ConfigArgs},
+    engines,
     exit::Exit,
     lease_holder,
     setup::{self, JournalArgs},
@@ -209,6 +210,7 @@ async fn serve(args: &ServeArgs, lang: Lang) -> Result<Exit, Fault> {
 
 async fn serve_claude(args: &ServeArgs, program: PathBuf, lang: Lang) -> Result<Exit, Fault> {
     let Config { limits, mcp: configured, .. } = args.config.load()?;
+    engines::EngineChoice::Claude(None).check_caps(&limits.spending)?;
     let editor_options = claude::editor_options(args.models.clone(), lang);
     let model = editor_options.models[0].id.clone();
     let settings = Settings { model, ..args.settings(lang) };

@@ -11,6 +11,7 @@ use budao_core::{
     engine::Engine,
     event::Settings,
     fault::{Fact, Operation},
+    spending::SpendingConfig,
 };
 use budao_journal::Journal;
 use budao_relay::RelayParts;
@@ -53,6 +54,27 @@ impl EngineChoice {
     }
 }
 
+impl EngineChoice {
+    /// Refuses caps on spending for an engine that makes its requests itself, so that nothing could stop them.
+    ///
+    /// # Errors
+    /// `configuration_wrong` for the first cap.
+    pub(crate) fn check_caps(&self, spending: &SpendingConfig) -> Result<(), Fault> {
+        let named = match self {
+            Self::Native => return Ok(()),
+            Self::Claude(_) => claude::ENGINE_NAME,
+            Self::Agui(_) => budao_relay::ENGINE_NAME,
+        };
+        let Some(cap) = spending.caps().next() else { return Ok(()) };
+        let expected = format!(
+            "absent with `--engine {named}`, which asks its models itself: only `--engine native` keeps caps on spending"
+        );
+        Err(Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
+            .with(Fact::ConfigKey, format!("models.spending.{cap}"))
+            .with(Fact::Expected, expected))
+    }
+}
+
 /// A started engine with its journal.
 pub(crate) struct RunningEngine {
     pub(crate) engine: Arc<dyn Engine>,
@@ -68,6 +90,7 @@ impl RunningEngine {
         journal: &JournalArgs,
         file: Config,
     ) -> Result<Self, Fault> {
+        choice.check_caps(&file.limits.spending)?;
         match choice {
             EngineChoice::Native => {
                 let application = Box::new(setup::assemble(journal, file).await?);

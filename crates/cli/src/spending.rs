@@ -56,7 +56,7 @@ struct RaiseArgs {
     /// The money to add, in the currency of the prices: 5, or '5 USD'
     amount: Option<String>,
     /// The tokens to add
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     tokens: Option<u64>,
 }
 
@@ -91,7 +91,16 @@ impl RaiseArgs {
                 .with(Fact::Expected, "all, tenant/NAME or key/HASH")
                 .with(Fact::Received, self.scope.chars().take(80).collect::<String>())
         })?;
-        let cost = self.amount.as_deref().map(|text| config.read_amount(text)).transpose()?;
+        let cost = self.amount.as_deref().map(|text| {
+            config.read_amount(text).map_err(|_| {
+                let expected = format!("an amount above 0 in {}", config.currency);
+                Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
+                    .with(Fact::ConfigKey, "AMOUNT")
+                    .with(Fact::Expected, expected)
+                    .with(Fact::Received, text.chars().take(80).collect::<String>())
+            })
+        });
+        let cost = cost.transpose()?;
         let (cost, tokens) = (cost.unwrap_or_default(), self.tokens.unwrap_or_default());
         Ok((scope, LedgerAmount { cost, tokens }))
     }

@@ -7,6 +7,7 @@ use budao_core::{
     activity::{Activity, ActivityFold, ControlRequest, MessageContent, TurnContext},
     event::{CommandId, Decision, Seq, Settings, StopReason},
     message::{self, Block, CallId},
+    spending::{self, shown_amount},
     tool::Outcome,
 };
 use budao_runtime::Question;
@@ -87,6 +88,14 @@ pub(crate) struct CallEnd {
     pub(crate) fault: Option<Box<FaultView>>,
 }
 
+/// The cost of a turn, as its records say.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct TurnCost {
+    micros: u64,
+    currency: String,
+    is_estimate: bool,
+}
+
 /// A fault with the renderings for its audiences.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FaultView {
@@ -111,6 +120,8 @@ pub(crate) struct View {
     fold: ActivityFold,
     /// True if the running turn is being cancelled.
     pub(crate) is_cancelled: bool,
+    /// What the running turn cost so far; none without prices.
+    cost: Option<TurnCost>,
     /// Open questions, oldest first.
     pub(crate) questions: VecDeque<Question>,
     /// Position of the last record applied.
@@ -145,7 +156,11 @@ impl View {
                 }
                 MessageContent::Retry { .. } => self.line(record),
             },
-            Activity::TurnStarted { message } => self.sent(message, DeliveryState::Accepted),
+            Activity::TurnStarted { message } => {
+                self.cost = None;
+                self.sent(message, DeliveryState::Accepted);
+            }
+            Activity::Annotated { topic, data } if topic == spending::TOPIC => self.add_cost(data),
             Activity::TurnEnded { stop, fault, .. } => self.turn_ended(stop, fault, turn, record),
             Activity::StepStarted { .. } => self.retries_over(),
             Activity::Text { step, text } => self.words(step, text),
@@ -390,8 +405,24 @@ impl View {
             self.push(ChatEntry::Fault(Box::new(FaultView::of(fault, record))));
         }
         let printer = TranscriptPrinter { terminal: &Terminal::plain(), lang: self.lang };
-        let line = printer.line(record).unwrap_or_default();
+        let mut line = printer.line(record).unwrap_or_default();
+        if let Some(cost) = self.cost.take() {
+            let mark = if cost.is_estimate { "≈ " } else { "" };
+            line.push_str(&format!(" · {mark}{}", shown_amount(cost.micros, &cost.currency)));
+        }
         self.push(ChatEntry::End { stop, line });
+    }
+
+    /// Adds what a request cost, or a child session.
+    fn add_cost(&mut self, data: &serde_json::Value) {
+        let (Some(micros), Some(currency)) = (data["cost"].as_u64(), data["currency"].as_str())
+        else {
+            return;
+        };
+        let cost = self.cost.get_or_insert_default();
+        cost.micros = cost.micros.saturating_add(micros);
+        currency.clone_into(&mut cost.currency);
+        cost.is_estimate |= micros > 0 && data["is_estimate"] == true;
     }
 
     /// All faults, including those of calls, oldest first.
