@@ -116,6 +116,57 @@ pub use budao_core::tool::Mode;
 pub use budao_core::limits::Limits;
 
 /// ```
+/// use budao::{Agent, Amount, Kind, Limits, Price, Script, SpendingConfig};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), budao::Fault> {
+/// let model = Script::new().named("gpt-x").say("Hello.");
+/// let prices = [("gpt-x".into(), Price { input: 1.25, output: 10.0, ..Price::FREE })].into();
+/// let turn = Some(Amount::Text("0.05 USD".into())); // The longest answer could cost more.
+/// let spending = SpendingConfig { turn, prices, ..SpendingConfig::default() };
+/// let agent = Agent::builder(model).limits(Limits { spending, ..Limits::default() }).build()?;
+/// let result = agent.session().await?.run("Are you there?").await?;
+/// assert_eq!(result.fault.map(|fault| fault.kind()), Some(Kind::SpendingCapReached));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The prices are those of models by their names. Without prices, caps in tokens hold all the same. At a cap with
+/// [`OnCap::Ask`], the session asks a [`Question`] that raises it.
+#[doc(inline)]
+pub use budao_core::spending::SpendingConfig;
+
+/// ```
+/// let cap = budao::SpendingConfig {
+///     turn: Some(budao::Amount::Number(0.5)),
+///     currency: "EUR".into(),
+///     ..budao::SpendingConfig::default()
+/// };
+/// assert!(cap.check().is_ok());
+/// ```
+#[doc(inline)]
+pub use budao_core::spending::Amount;
+
+/// ```
+/// use budao::{Price, Usage};
+///
+/// let price = Price { input: 2.0, cached_input: Some(0.2), output: 8.0, ..Price::FREE };
+/// let usage = Usage { input_tokens: 1_000, cached_tokens: 500, ..Usage::default() };
+/// assert_eq!(price.cost(usage), 1_100, "in millionths");
+/// ```
+#[doc(inline)]
+pub use budao_core::spending::Price;
+
+/// ```
+/// use budao::{OnCap, SpendingConfig};
+///
+/// let asks = SpendingConfig { turn_tokens: Some(200_000), on_cap: OnCap::Ask, ..SpendingConfig::default() };
+/// # asks.check().unwrap();
+/// ```
+#[doc(inline)]
+pub use budao_core::spending::OnCap;
+
+/// ```
 /// # use budao::{Agent, Fault, Script};
 /// async fn durable() -> Result<Agent, Fault> {
 ///     let journal = budao::open_journal("agents.db").await?;

@@ -22,7 +22,15 @@
 #[doc(inline)]
 pub use budao_runtime::channel::Channel;
 
-/// The example of [`Channel`] reads some.
+/// ```
+/// fn show(event: &budao::ChannelEvent) -> Option<String> {
+///     match event {
+///         budao::ChannelEvent::Done { reason, .. } => Some(format!("done: {reason}")),
+///         _ => None,
+///     }
+/// }
+/// # let _ = show;
+/// ```
 #[doc(inline)]
 pub use budao_runtime::channel::ChannelEvent;
 
@@ -92,10 +100,26 @@ pub use budao_core::engine::SessionOptions;
 #[doc(inline)]
 pub use budao_core::event::Command;
 
-/// The example of [`Command`] has one.
+/// ```
+/// use budao::{Block, CommandBody};
+///
+/// let body = CommandBody::Message { content: vec![Block::Text("Hello.".into())] };
+/// # let _ = body;
+/// ```
 #[doc(inline)]
 pub use budao_core::event::CommandBody;
 
-/// The example of [`Engine`] returns one.
+/// ```
+/// fn is_accepted(answer: &budao::Answer) -> bool {
+///     match answer {
+///         budao::Answer::Accepted { .. } => true,
+///         budao::Answer::Rejected { fault } => {
+///             eprintln!("{fault}");
+///             false
+///         }
+///     }
+/// }
+/// # let _ = is_accepted;
+/// ```
 #[doc(inline)]
 pub use budao_core::event::Answer;

@@ -64,7 +64,16 @@ pub fn model(specification: &str, key: impl Into<String>) -> Result<Arc<dyn Mode
 #[doc(inline)]
 pub use budao_models::Model;
 
-/// The example of [`Model`] makes one.
+/// ```
+/// use budao::{ModelStop, Piece, PieceStream, Usage};
+/// use futures::StreamExt as _;
+///
+/// fn says(text: &str) -> PieceStream {
+///     let end = Piece::End { stop: ModelStop::EndTurn, usage: Usage::default() };
+///     futures::stream::iter([Ok(Piece::Text(text.into())), Ok(end)]).boxed()
+/// }
+/// # let _ = says;
+/// ```
 #[doc(inline)]
 pub use budao_models::PieceStream;
 

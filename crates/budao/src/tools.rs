@@ -138,7 +138,17 @@ pub fn built_in_tools(directory: impl AsRef<Path>) -> Result<Vec<Arc<dyn Tool>>,
 }
 
 /// Starts an MCP server and waits until it is ready. It gets the usual environment variables of this process (`PATH`,
-/// `HOME` …) and those that its configuration names. The example of [`McpServer`] shows its use.
+/// `HOME` …) and those that its configuration names.
+///
+/// ```
+/// # async fn example() -> Result<(), budao::Fault> {
+/// let config = budao::McpServerConfig::stdio("clock", "uvx", ["mcp-server-time"]);
+/// let server = budao::start_mcp_server(config).await?;
+/// println!("{} tools", server.tools().len());
+/// # Ok(())
+/// # }
+/// # let _ = example;
+/// ```
 ///
 /// # Errors
 /// The server cannot be started; the fault has the end of its error output.

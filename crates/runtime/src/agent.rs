@@ -226,8 +226,10 @@ impl AgentBuilder {
     /// Builds the agent and its engine.
     ///
     /// # Errors
-    /// A tool's name or schema is invalid, two models have one name, or a limit is 0 where at least 1 is required.
+    /// A tool's name or schema is invalid, two models have one name, a limit is 0 where at least 1 is required, or a price
+    /// or a cap on spending makes no sense.
     pub fn build(self) -> Result<Agent, Fault> {
+        self.limits.spending.check()?;
         let mut toolbox = Toolbox::builder();
         if let Some(pool) = &self.pool {
             toolbox = toolbox.pool(Arc::clone(pool));
