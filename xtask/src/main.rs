@@ -10,6 +10,7 @@
 
 mod api;
 mod bench;
+mod budgets;
 mod catalog;
 mod chaos;
 mod cluster;
@@ -29,6 +30,7 @@ mod repo;
 mod security;
 mod sim;
 mod sim_mutants;
+mod step_runs;
 mod steps;
 mod table;
 mod test;
@@ -54,7 +56,7 @@ enum Chore {
     Test(test::Args),
     /// Run the benchmarks and compare the numbers with their limits
     Bench(bench::Args),
-    /// Generate the files that come from the fault catalog, and the list of the public API
+    /// Generate the files that come from the fault catalog, the list of the public API and the table of budgets
     Codegen {
         /// Change nothing; fail if a generated file is out of date
         #[arg(long)]
@@ -89,7 +91,7 @@ enum Chore {
         #[arg(long)]
         postgres: bool,
     },
-    /// Count the instructions of a turn, an event and an append, and compare them with the accepted figures
+    /// Count the instructions and allocations of a turn, an event and an append, and compare them with the accepted figures
     Instructions(instructions::Args),
     /// Make every package with the program inside, offline, into `dist/`
     Dist(dist::Args),
@@ -117,6 +119,7 @@ fn main() -> ExitCode {
         Chore::Bench(args) => bench::main(&args),
         Chore::Codegen { check } => catalog::generate(check)
             .and_then(|()| api::generate(&repo::root(), check))
+            .and_then(|()| budgets::generate(&repo::root(), check))
             .map(|()| ExitCode::SUCCESS),
         Chore::Peers(args) => peers::main(&args),
         Chore::Chaos { minutes, seed } => chaos::run(minutes, seed).map(|()| ExitCode::SUCCESS),

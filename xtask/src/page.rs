@@ -27,7 +27,8 @@ pub(crate) fn has(page: &Path, name: &str) -> Result<bool> {
     Ok(put(&text, name, "").is_some())
 }
 
-fn put(page: &str, name: &str, text: &str) -> Option<String> {
+/// The page with another text between the marks of this name; none without the marks.
+pub(crate) fn put(page: &str, name: &str, text: &str) -> Option<String> {
     let (begin, end) = (format!("<!-- {name}:begin -->\n"), format!("<!-- {name}:end -->"));
     let (head, rest) = page.split_once(&begin)?;
     let (_, tail) = rest.split_once(&end)?;

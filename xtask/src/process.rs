@@ -114,8 +114,8 @@ pub(crate) fn run(command: &mut Command, deadline: Option<Instant>) -> Result<()
     }
 }
 
-/// A silent test run is stopped after this time. Cargo's runner names a test that takes longer than a minute, so this is a
-/// hang on any machine.
+/// A silent test run is stopped after this time. Under nextest and in Node a test that hangs is ended sooner, by its own limit
+/// (`.config/nextest.toml`); this ends a hang under cargo's runner, pytest and the harnesses, which have none.
 const SILENCE: Duration = Duration::from_secs(20 * 60);
 
 /// When a command is stopped.

@@ -20,7 +20,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::{api, catalog, crash, instructions, peers, process, security, sim, sim_mutants, tidy};
+use crate::{
+    api, budgets, catalog, crash, instructions, peers, process, security, sim, sim_mutants, tidy,
+};
 
 /// One check of `cargo xtask test`.
 #[derive(Debug)]
@@ -101,7 +103,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "format",
         about: "rustfmt has nothing to change",
-        budget: Duration::from_secs(20),
+        budget: Duration::from_secs(10),
         when: StepScope::Always,
         needs: &[],
         inputs: &[],
@@ -109,7 +111,7 @@ pub(crate) static STEPS: &[Step] = &[
     },
     Step {
         name: "generated",
-        about: "the files made from the fault catalog and the list of the public API are up to date",
+        about: "the files made from the fault catalog, the list of the public API and the table of budgets are up to date",
         budget: Duration::from_secs(10),
         when: StepScope::Always,
         needs: &[],
@@ -117,6 +119,7 @@ pub(crate) static STEPS: &[Step] = &[
         run: |run| {
             catalog::generate(true)?;
             api::generate(&run.root, true)?;
+            budgets::generate(&run.root, true)?;
             Ok(StepResult::Passed(String::new()))
         },
     },
@@ -150,7 +153,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "features",
         about: "the program builds with the server alone; with --full without any part, and with each one alone",
-        budget: minutes(3),
+        budget: Duration::from_secs(90),
         when: StepScope::Always,
         needs: &[],
         inputs: PROGRAMS,
@@ -175,10 +178,11 @@ pub(crate) static STEPS: &[Step] = &[
         run: |_| crash::run(KILLS).map(|()| StepResult::Passed(format!("{KILLS} kills"))),
     },
     Step {
+        // In CI `tests` runs them with the same peers, and none may be skipped there.
         name: "editors",
-        about: "both Claude CLIs and an editor of others, with the bridge between them",
+        about: "both Claude CLIs and an editor of others, with the bridge between them; in CI part of `tests`",
         budget: Duration::from_secs(90),
-        when: StepScope::Always,
+        when: StepScope::Full,
         needs: &[
             Need::Tool("node"),
             Need::Peer("acp-sdk"),
@@ -200,7 +204,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "sim",
         about: "the runtime on virtual time, 5 000 seeds of faults and kills (20 000 with --full)",
-        budget: minutes(1),
+        budget: Duration::from_secs(40),
         when: StepScope::Always,
         needs: &[],
         inputs: PROGRAMS,
@@ -214,7 +218,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "node",
         about: "the TypeScript client compiles and keeps its promises in Node",
-        budget: Duration::from_secs(80),
+        budget: Duration::from_secs(40),
         when: StepScope::Always,
         needs: &[Need::Tool("node"), Need::Peer("web"), Need::Peer("zod")],
         inputs: PROGRAMS,
@@ -223,7 +227,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "front-ends",
         about: "the released clients of AG-UI, CopilotKit and the AI SDK hold conversations with the real server",
-        budget: Duration::from_secs(90),
+        budget: Duration::from_secs(40),
         when: StepScope::Always,
         needs: &[
             Need::Tool("node"),
@@ -237,7 +241,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "python",
         about: "the Python package is typed and keeps its promises, against the real server",
-        budget: Duration::from_secs(90),
+        budget: Duration::from_secs(50),
         when: StepScope::Always,
         needs: &[Need::Peer("python-package")],
         inputs: PROGRAMS,
@@ -269,7 +273,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "first-minute",
         about: "the packages install offline into clean roots, and the readme's first minute runs there",
-        budget: minutes(3),
+        budget: Duration::from_secs(90),
         when: StepScope::Always,
         needs: &[
             Need::Tool("node"),
@@ -293,7 +297,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "docs",
         about: "rustdoc has no warning",
-        budget: minutes(1),
+        budget: Duration::from_secs(45),
         when: StepScope::Always,
         needs: &[],
         inputs: EVERYTHING,
@@ -302,7 +306,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "examples",
         about: "every example builds; those in xtask/examples.toml do what they say",
-        budget: minutes(1),
+        budget: Duration::from_secs(40),
         when: StepScope::Always,
         needs: &[],
         inputs: EVERYTHING,
@@ -346,12 +350,14 @@ pub(crate) static STEPS: &[Step] = &[
     },
     Step {
         name: "instructions",
-        about: "a turn, an event and an append take no more instructions than was accepted",
-        budget: minutes(2),
-        when: StepScope::Full,
+        about: "a turn, an event and an append take no more instructions and allocations than was accepted",
+        budget: Duration::from_secs(45),
+        when: StepScope::Always,
         needs: &[Need::Tool("valgrind")],
         inputs: PROGRAMS,
-        run: |_| instructions::run(&instructions::Args::default()).map(StepResult::Passed),
+        run: |run| {
+            instructions::run(&instructions::Args::of_check(run.is_full)).map(StepResult::Passed)
+        },
     },
     Step {
         name: "smoke",

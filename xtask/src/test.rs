@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::passed_steps::PassedSteps;
+use crate::step_runs::StepRuns;
 use crate::steps::{Need, STEPS, Step, StepContext, StepResult, StepScope};
 use crate::table::{self, Align};
 use crate::{peers, repo};
 
 /// A longer cold run on two cores is reported as too slow, which fails nothing.
-const TOTAL_LIMIT: Duration = Duration::from_secs(50 * 60);
+const TOTAL_LIMIT: Duration = Duration::from_secs(40 * 60);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -30,7 +31,7 @@ pub(crate) struct Args {
     /// Run only these steps, in their usual order
     #[arg(long, num_args = 1.., value_name = "STEP")]
     only: Vec<String>,
-    /// Say what the steps are, and run nothing
+    /// Say what the steps are and when each ran last in this clone, and run nothing
     #[arg(long)]
     list: bool,
 }
@@ -54,9 +55,20 @@ enum StepOutcome {
     Unchanged,
 }
 
+impl StepOutcome {
+    /// None if the step did not run.
+    fn has_passed(&self) -> Option<bool> {
+        match self {
+            Self::Passed(_) => Some(true),
+            Self::Failed(_) => Some(false),
+            Self::Skipped(_) | Self::Unchanged => None,
+        }
+    }
+}
+
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     if args.list {
-        print!("{}", listing());
+        print!("{}", listing(&StepRuns::open()?));
         return Ok(ExitCode::SUCCESS);
     }
     let steps = choose(args)?;
@@ -65,13 +77,17 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let memory =
         (!run.is_ci && !args.again && !args.full && args.only.is_empty()).then(PassedSteps::open);
     let memory = memory.transpose()?;
+    let mut runs = StepRuns::open()?;
     let started = Instant::now();
     let total = steps.len();
-    let rows: Vec<Row> = steps
-        .into_iter()
-        .enumerate()
-        .map(|(index, step)| perform(step, &run, memory.as_ref(), index + 1, total))
-        .collect();
+    let mut rows = Vec::new();
+    for (index, step) in steps.into_iter().enumerate() {
+        let row = perform(step, &run, memory.as_ref(), index + 1, total);
+        if let Some(has_passed) = row.end.has_passed() {
+            runs.record(row.name, row.took, has_passed)?;
+        }
+        rows.push(row);
+    }
     let took = started.elapsed();
     let is_late = run.is_ci && !args.full && took > TOTAL_LIMIT;
     print!("\n{}", report(&rows, took, is_late));
@@ -95,7 +111,7 @@ fn choose(args: &Args) -> Result<Vec<&'static Step>> {
     Ok(STEPS.iter().filter(wanted).collect())
 }
 
-fn listing() -> String {
+fn listing(runs: &StepRuns) -> String {
     let rows: Vec<Vec<String>> = STEPS
         .iter()
         .map(|step| {
@@ -108,12 +124,14 @@ fn listing() -> String {
                 step.name.to_owned(),
                 when.to_owned(),
                 table::duration(step.budget),
+                runs.describe(step.name),
                 step.about.to_owned(),
                 needs.join(", "),
             ]
         })
         .collect();
-    let head = ["step", "when", "budget", "what", "needs"].map(|title| (title, Align::Left));
+    let head =
+        ["step", "when", "budget", "last run", "what", "needs"].map(|title| (title, Align::Left));
     table::render(&head, &rows)
 }
 

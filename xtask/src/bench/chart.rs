@@ -1,5 +1,7 @@
-//! Charts of a run, as SVG for light and dark pages. The scale is logarithmic, because the compared frameworks differ
-//! by factors.
+//! Charts of a run, as SVG for light and dark pages: bars of ours and of peers, and lines of cost against size. The scales
+//! are logarithmic, because the compared figures differ by factors.
+
+mod line;
 
 use std::fmt::Write as _;
 
@@ -89,8 +91,15 @@ const NUMBERS: f64 = 120.0;
 const ROW: f64 = 28.0;
 const TOP: f64 = 44.0;
 
-/// The charts with at least two bars in this run, one of ours and one of a peer: file name and SVG.
+/// The charts that this run has figures for: file name and SVG.
 pub(super) fn drawn(rows: &[BenchLine]) -> Vec<(String, String)> {
+    let mut charts = bar_charts(rows);
+    charts.extend(line::drawn(rows));
+    charts
+}
+
+/// The charts with at least two bars in this run, one of ours and one of a peer.
+fn bar_charts(rows: &[BenchLine]) -> Vec<(String, String)> {
     let bar = |(label, bench): &(&'static str, &'static str)| {
         Some((*label, rows.iter().find(|row| row.bench == *bench)?))
     };

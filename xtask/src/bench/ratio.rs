@@ -1,4 +1,4 @@
-//! Ratios between our numbers and those of peers, taken round by round within one run.
+//! Ratios between our numbers and those of peers, of a floor or of another size, taken round by round within one run.
 //!
 //! Both sides of a ratio come from the same round, minutes apart at most, so that a slow hour of the machine cancels
 //! out. The number is the median over the rounds; the spread is their full range.
@@ -23,7 +23,7 @@ const RATIOS: &[Ratio] = &[
         ours: "turn/memory",
         theirs: "peer/autoagents/turn_memory",
         better: Better::Lower,
-        bar: Some(1.5),
+        bar: Some(1.2),
         note: "twenty turns, all of them kept; autoagents journals nothing",
     },
     Ratio {
@@ -39,7 +39,7 @@ const RATIOS: &[Ratio] = &[
         ours: "turn/memory_128",
         theirs: "peer/autoagents/turn_at_once",
         better: Better::Lower,
-        bar: None,
+        bar: Some(1.5),
         note: "128 conversations at once",
     },
     Ratio {
@@ -127,7 +127,7 @@ const RATIOS: &[Ratio] = &[
         ours: "turn/session",
         theirs: "peer/openai-agents/turn_session",
         better: Better::Higher,
-        bar: Some(1.5),
+        bar: Some(1.0),
         note: "the same, one agent for all sessions",
     },
     Ratio {
@@ -143,7 +143,7 @@ const RATIOS: &[Ratio] = &[
         ours: "turn/durable_128",
         theirs: "peer/langgraph/turn_at_once",
         better: Better::Higher,
-        bar: Some(100.0),
+        bar: Some(150.0),
         note: "the same, 128 conversations at once",
     },
     Ratio {
@@ -159,7 +159,7 @@ const RATIOS: &[Ratio] = &[
         ours: "serve/events_1_memory",
         theirs: "peer/websockets/serve_events_1",
         better: Better::Higher,
-        bar: Some(10.0),
+        bar: Some(12.0),
         note: "how many times less than a server on Python websockets: an event, one connection",
     },
     Ratio {
@@ -175,7 +175,7 @@ const RATIOS: &[Ratio] = &[
         ours: "serve/events_100_memory",
         theirs: "peer/websockets/serve_events_100",
         better: Better::Higher,
-        bar: Some(10.0),
+        bar: Some(12.0),
         note: "how many times less than a server on Python websockets: an event, 100 connections",
     },
     Ratio {
@@ -185,6 +185,22 @@ const RATIOS: &[Ratio] = &[
         better: Better::Higher,
         bar: Some(3.0),
         note: "the same, ours on disk",
+    },
+    Ratio {
+        name: "serve/events_1_memory_vs_floor",
+        ours: "serve/events_1_memory",
+        theirs: "serve/events_1_floor",
+        better: Better::Lower,
+        bar: Some(4.0),
+        note: "the server over its WebSocket library alone, one connection",
+    },
+    Ratio {
+        name: "serve/events_100_memory_vs_floor",
+        ours: "serve/events_100_memory",
+        theirs: "serve/events_100_floor",
+        better: Better::Lower,
+        bar: Some(4.0),
+        note: "the same, 100 connections",
     },
     Ratio {
         name: "serve/replay_memory_vs_websockets",
@@ -225,6 +241,38 @@ const RATIOS: &[Ratio] = &[
         better: Better::Higher,
         bar: Some(3.0),
         note: "how many times less than Socket.IO on Node: a delivery, ours on disk",
+    },
+    Ratio {
+        name: "growth/turns",
+        ours: "growth/turns_10000",
+        theirs: "growth/turns_10",
+        better: Better::Lower,
+        bar: Some(1.25),
+        note: "a turn of a session after 10 000 over one after 10",
+    },
+    Ratio {
+        name: "growth/sessions",
+        ours: "growth/sessions_100000",
+        theirs: "growth/sessions_100",
+        better: Better::Lower,
+        bar: Some(1.25),
+        note: "one session more in a file of 100 000 over one of 100",
+    },
+    Ratio {
+        name: "growth/observers",
+        ours: "growth/observers_10000",
+        theirs: "growth/observers_1000",
+        better: Better::Lower,
+        bar: Some(1.25),
+        note: "a delivery to 10 000 observers over one to 1 000",
+    },
+    Ratio {
+        name: "growth/tools",
+        ours: "growth/tools_5000",
+        theirs: "growth/tools_10",
+        better: Better::Lower,
+        bar: Some(1.25),
+        note: "a turn with 5 000 tools over one with 10",
     },
 ];
 

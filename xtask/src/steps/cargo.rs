@@ -84,10 +84,11 @@ fn count_tests(tests: &mut Command, runner: Runner) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Only libraries: the facade and the binary are both called `budao` and would overwrite each other's pages.
+/// Only libraries: the facade and the binary are both called `budao` and would overwrite each other's pages. One example is
+/// among them so that cargo selects the features of the other steps; without it 17 dependencies are compiled again.
 pub(super) fn docs(run: &StepContext) -> Result<StepResult> {
     let mut cargo = process::cargo(&run.root);
-    cargo.args(["doc", "--locked", "--workspace", "--no-deps", "--lib"]);
+    cargo.args(["doc", "--locked", "--workspace", "--no-deps", "--lib", "--example", "first_tool"]);
     cargo.env("RUSTDOCFLAGS", "-D warnings");
     process::run(&mut cargo, None)?;
     Ok(StepResult::Passed(String::new()))
