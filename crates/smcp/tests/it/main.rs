@@ -19,6 +19,7 @@ mod peers;
 mod python;
 mod python_things;
 mod raw_frames;
+mod reconcile;
 mod requests;
 mod resources;
 mod sign_in;
