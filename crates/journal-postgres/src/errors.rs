@@ -106,6 +106,7 @@ fn kind_of(code: &str) -> Kind {
         "53200" => Kind::OutOfMemory,
         "25006" => Kind::JournalReadOnly,
         "3F000" | "42P01" => Kind::JournalGone,
+        "26000" | "42P05" => Kind::JournalSettingUnsafe,
         "XX001" | "XX002" => Kind::JournalDamaged,
         "55P03" | "40001" | "40P01" | "57014" | "53400" | "55006" => Kind::JournalBusy,
         code if code.starts_with("58") => Kind::SyncFailed,
@@ -129,6 +130,11 @@ pub(crate) fn refusal_fault(
         Kind::JournalLoginRefused | Kind::JournalNoRights => {
             fault.with(Fact::Holder, address.user.clone())
         }
+        // Prepared statements vanish only behind a pooler that gives each transaction another server.
+        Kind::JournalSettingUnsafe => fault
+            .with(Fact::ConfigKey, "pool_mode")
+            .with(Fact::Received, "transaction")
+            .with(Fact::Expected, "session, or PgBouncer 1.21 with max_prepared_statements"),
         _ => fault,
     };
     fault.with_cause(format!("{} ({})", refusal.message(), refusal.code().code()))

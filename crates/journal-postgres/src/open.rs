@@ -81,6 +81,7 @@ impl Postgres {
             .unwrap_or_else(|| Arc::new(NotifyTransport::new(address, journal)));
         let (shared, renewals) = shared(pool, world, &options, purpose);
         if purpose == Purpose::Write {
+            shared.pool.check_pooler().await?;
             cohort::make_ahead(&shared.pool, cohort::day_of(shared.now())).await?;
             shared.notice_replacement().await?;
         }

@@ -201,6 +201,22 @@ impl Pool {
         done
     }
 
+    /// Refuses a pooler that gives each transaction another server and does not know prepared statements. While one
+    /// connection is in a transaction, the statement of another one meets another server there.
+    ///
+    /// # Errors
+    /// `journal_setting_unsafe`; when the database fails.
+    pub(crate) async fn check_pooler(&self) -> Result<(), Fault> {
+        let operation = Operation::OpenJournal;
+        let failed = |failed| running_fault(failed, &self.address, operation);
+        let lane = self.write_lane(0);
+        self.attempt(lane, "SELECT 1", &[], PATIENCE).await.map_err(failed)?;
+        let mut transaction = self.exclusive(operation).await?;
+        transaction.begin().await?;
+        self.attempt(lane, "SELECT 1", &[], PATIENCE).await.map_err(failed)?;
+        transaction.commit().await
+    }
+
     /// A connection for a transaction, which no other caller uses meanwhile.
     ///
     /// # Errors

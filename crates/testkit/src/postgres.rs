@@ -5,6 +5,7 @@
 //! a killed test leaves no server behind.
 
 mod backup;
+pub mod pgbouncer;
 
 use std::{
     fs,

@@ -316,7 +316,7 @@ async fn follow_across(writer: &Postgres, reader: &Postgres) {
         }
     }
     reader.submit(lease.session, message("m", "x")).await.unwrap();
-    within(watch.changed()).await;
+    within(watch.wait_for_change()).await;
     let id = "m".into();
     let answers = vec![("m".into(), Answer::Accepted { at: 0 })];
     let answering = async {

@@ -12,6 +12,7 @@ mod conformance;
 mod copy;
 mod failures;
 mod model;
+mod pgbouncer;
 mod refusals;
 mod restored;
 mod retention;
