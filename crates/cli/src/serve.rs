@@ -183,7 +183,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     let session_limit = file.limits.sessions;
     file.places.clone_from(&args.places);
     file.port = (args.listen.port() != 0).then(|| args.listen.port());
-    let transports = mcp_status::transports(&file.mcp);
+    let transports = mcp_status::read_transports(&file.mcp);
     let running = RunningEngine::start(args.engine()?, &args.journal, file).await?;
     for (name, fault) in running.missing() {
         terminal.missing_server(name, fault, lang);

@@ -24,7 +24,7 @@ struct ServerHistory {
 type Histories = Arc<Mutex<BTreeMap<String, ServerHistory>>>;
 
 /// The transports of a configuration, read before the servers start.
-pub(super) fn transports(servers: &[McpServerConfig]) -> Transports {
+pub(super) fn read_transports(servers: &[McpServerConfig]) -> Transports {
     let name = |transport: &Transport| match transport {
         Transport::Stdio(_) => "stdio",
         Transport::Http(_) => "http",
@@ -54,7 +54,7 @@ pub(super) fn follow(
     let servers = Arc::clone(servers);
     CounterSource::new(move || {
         let histories = histories.lock().unwrap_or_else(PoisonError::into_inner);
-        servers.iter().map(|server| row(server, &transports, &histories)).collect()
+        servers.iter().map(|server| report_server(server, &transports, &histories)).collect()
     })
 }
 
@@ -80,7 +80,7 @@ fn record(histories: &Histories, name: &str, state: &ServerState, now: Timestamp
     histories.insert(name.to_owned(), ServerHistory { state, since, last_error });
 }
 
-fn row(
+fn report_server(
     server: &ServerHandle,
     transports: &Transports,
     histories: &BTreeMap<String, ServerHistory>,

@@ -11,7 +11,8 @@ use super::{
 
 /// The beginnings of the prompts of a planner and of an aggregator, and the lines before their questions.
 const PLANNER: (&str, &str) = ("Divide the work below into tasks", "\n\nThe work:\n");
-const AGGREGATOR: (&str, &str) = ("Answer the question below from the results", "\n\nThe question:\n");
+const AGGREGATOR: (&str, &str) =
+    ("Answer the question below from the results", "\n\nThe question:\n");
 /// Follows the work if an earlier answer was not a plan.
 const REFUSED: &str = "\n\nAn earlier answer could not be used.";
 /// Follows a task's prompt from its second attempt on.
@@ -21,7 +22,7 @@ const TITLE_CHARS_MAX: usize = 60;
 
 /// The answer to the prompt of a planner or an aggregator; `None` for any other request.
 pub(super) fn answer_stage(prompt: &str) -> Option<String> {
-    plan(prompt).or_else(|| aggregate(prompt))
+    answer_planner(prompt).or_else(|| answer_aggregator(prompt))
 }
 
 /// Whether the prompt belongs to a later attempt at its task.
@@ -29,24 +30,26 @@ pub(super) fn is_repeated(prompt: &str) -> bool {
     prompt.contains(REPEATED)
 }
 
-fn plan(prompt: &str) -> Option<String> {
+fn answer_planner(prompt: &str) -> Option<String> {
     let (begin, mark) = PLANNER;
     let (_, work) = prompt.strip_prefix(begin)?.split_once(mark)?;
     let work = work.split(REFUSED).next().unwrap_or(work).trim();
     let tongue = DemoLanguage::of(work);
-    let parts = task::parts(work);
+    let parts = task::split_work(work);
     let tasks = parts.iter().zip(1..).map(|((clause, goal), number)| {
         let prompt = match goal {
-            Some(Goal::FailOnce) => replies::failing_task(tongue),
+            Some(Goal::FailOnce) => replies::name_failing_task(tongue),
             _ => clause.clone(),
         };
-        json!({"id": number.to_string(), "title": title(clause), "prompt": prompt})
+        json!({"id": number.to_string(), "title": shorten_title(clause), "prompt": prompt})
     });
     let tasks: Vec<_> = tasks.collect();
-    Some(json!({"summary": replies::plan_summary(tasks.len(), tongue), "tasks": tasks}).to_string())
+    Some(
+        json!({"summary": replies::describe_plan(tasks.len(), tongue), "tasks": tasks}).to_string(),
+    )
 }
 
-fn title(clause: &str) -> String {
+fn shorten_title(clause: &str) -> String {
     let title = clause.replace('\n', ", ");
     match title.char_indices().nth(TITLE_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &title[..end]),
@@ -54,17 +57,17 @@ fn title(clause: &str) -> String {
     }
 }
 
-fn aggregate(prompt: &str) -> Option<String> {
+fn answer_aggregator(prompt: &str) -> Option<String> {
     let (begin, mark) = AGGREGATOR;
     let (_, rest) = prompt.strip_prefix(begin)?.split_once(mark)?;
     let mut sections = rest.split("\n## Task ");
     let tongue = DemoLanguage::of(sections.next().unwrap_or_default());
-    let results: Vec<(&str, &str)> = sections.filter_map(result).collect();
-    Some(replies::combined(&results, tongue))
+    let results: Vec<(&str, &str)> = sections.filter_map(read_result).collect();
+    Some(replies::combine_results(&results, tongue))
 }
 
 /// The title and the result of a section `1: title`, a line break, and the result.
-fn result(section: &str) -> Option<(&str, &str)> {
+fn read_result(section: &str) -> Option<(&str, &str)> {
     let (head, result) = section.split_once('\n').unwrap_or((section, ""));
     let (_, title) = head.split_once(": ")?;
     Some((title, result.trim()))

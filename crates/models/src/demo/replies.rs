@@ -123,18 +123,19 @@ pub(super) fn error_did_not_help(call: &DemoCall<'_>, tongue: DemoLanguage) -> S
 }
 
 /// The prompt of a task that fails at its first attempt.
-pub(super) fn failing_task(tongue: DemoLanguage) -> String {
+pub(super) fn name_failing_task(tongue: DemoLanguage) -> String {
     either(tongue, "refuse the first attempt".into(), "第一次尝试时拒绝".into())
 }
 
-pub(super) fn plan_summary(tasks: usize, tongue: DemoLanguage) -> String {
+pub(super) fn describe_plan(tasks: usize, tongue: DemoLanguage) -> String {
     let noun = if tasks == 1 { "task" } else { "tasks, side by side" };
     either(tongue, format!("{tasks} {noun}."), format!("{tasks} 个任务，同时进行。"))
 }
 
 /// One text from the results of tasks, each with its title. A task without a result says why.
-pub(super) fn combined(results: &[(&str, &str)], tongue: DemoLanguage) -> String {
-    let lacks = |result: &str| ["FAILED", "CANCELLED", "NOT DONE"].iter().any(|it| result.starts_with(it));
+pub(super) fn combine_results(results: &[(&str, &str)], tongue: DemoLanguage) -> String {
+    let lacks =
+        |result: &str| ["FAILED", "CANCELLED", "NOT DONE"].iter().any(|it| result.starts_with(it));
     let missing = results.iter().filter(|(_, result)| lacks(result)).count();
     let (all, done) = (results.len(), results.len() - missing);
     let head = either(

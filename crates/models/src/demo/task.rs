@@ -35,15 +35,38 @@ pub(super) enum FileQuery {
 /// One goal of a request, reached by at most one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
-    Read { path: String, query: FileQuery },
-    List { pattern: String },
-    Search { text: String, path: String },
-    Write { path: String, content: String },
-    Run { command: String },
-    Remember { title: String },
-    Call { tool: String, arguments: Map<String, Value> },
-    CountTo { number: u64, slowly: bool },
-    Say { text: String },
+    Read {
+        path: String,
+        query: FileQuery,
+    },
+    List {
+        pattern: String,
+    },
+    Search {
+        text: String,
+        path: String,
+    },
+    Write {
+        path: String,
+        content: String,
+    },
+    Run {
+        command: String,
+    },
+    Remember {
+        title: String,
+    },
+    Call {
+        tool: String,
+        arguments: Map<String, Value>,
+    },
+    CountTo {
+        number: u64,
+        slowly: bool,
+    },
+    Say {
+        text: String,
+    },
     /// A task of a plan whose first attempt fails; the planner makes `RefuseFirst` of it.
     FailOnce,
     /// The task itself: the model declines until the prompt says that it is a later attempt.
@@ -112,7 +135,7 @@ fn misspelt(arguments: &Map<String, Value>) -> Value {
 pub(super) fn understand(text: &str) -> Vec<Goal> {
     let mut goals: Vec<Goal> = Vec::new();
     for clause in clauses(text) {
-        let goal = english(&clause).or_else(|| chinese(&clause));
+        let goal = goal_of(&clause);
         match (goal, goals.last_mut()) {
             (Some(goal), _) => goals.push(goal),
             // Handles `read x, then count its headings`.
@@ -124,10 +147,10 @@ pub(super) fn understand(text: &str) -> Vec<Goal> {
 }
 
 /// Splits work into the parts that are done side by side, each with its goal if it is understood.
-pub(super) fn parts(work: &str) -> Vec<(String, Option<Goal>)> {
+pub(super) fn split_work(work: &str) -> Vec<(String, Option<Goal>)> {
     let mut parts: Vec<(String, Option<Goal>)> = Vec::new();
     for clause in clauses(work) {
-        let goal = english(&clause).or_else(|| chinese(&clause));
+        let goal = goal_of(&clause);
         match parts.last_mut() {
             // `count its headings` belongs to the file before it.
             Some((text, Some(Goal::Read { .. }))) if goal.is_none() => {
@@ -201,13 +224,18 @@ fn after<'a>(clause: &'a str, starts: &[&str]) -> Option<&'a str> {
     starts.iter().find(|start| starts_with(clause, start)).map(|start| clause[start.len()..].trim())
 }
 
+/// The goal of a clause in either language; `None` if it is not understood.
+fn goal_of(clause: &str) -> Option<Goal> {
+    failure(clause).or_else(|| english(clause)).or_else(|| chinese(clause))
+}
+
+fn failure(clause: &str) -> Option<Goal> {
+    let once = after(clause, &["fail once", "失败一次"]).map(|_| Goal::FailOnce);
+    let refusal = ["refuse the first attempt", "第一次尝试时拒绝"];
+    once.or_else(|| after(clause, &refusal).map(|_| Goal::RefuseFirst))
+}
+
 fn english(clause: &str) -> Option<Goal> {
-    if after(clause, &["fail once"]).is_some() {
-        return Some(Goal::FailOnce);
-    }
-    if after(clause, &["refuse the first attempt"]).is_some() {
-        return Some(Goal::RefuseFirst);
-    }
     if let Some(rest) = after(clause, &["say:", "say ", "answer "]) {
         return Some(Goal::Say { text: unquoted(rest).to_owned() });
     }
@@ -265,12 +293,6 @@ fn english(clause: &str) -> Option<Goal> {
 }
 
 fn chinese(clause: &str) -> Option<Goal> {
-    if after(clause, &["失败一次"]).is_some() {
-        return Some(Goal::FailOnce);
-    }
-    if after(clause, &["第一次尝试时拒绝"]).is_some() {
-        return Some(Goal::RefuseFirst);
-    }
     if let Some(rest) = after(clause, &["慢慢数到", "慢慢地数到", "数到"]) {
         return count_to(rest, clause.contains("慢慢"));
     }

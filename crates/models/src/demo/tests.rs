@@ -274,7 +274,8 @@ fn it_says_what_it_understands_and_which_tool_it_lacks() {
     assert!(text.contains("`bash_run`"), "{text}");
 }
 
-const PLANNER: &str = "Divide the work below into tasks that can be done side by side.\n\nThe work:\n";
+const PLANNER: &str =
+    "Divide the work below into tasks that can be done side by side.\n\nThe work:\n";
 
 #[rstest]
 #[case("count slowly to 4; fail once, then read a.md and then count its lines", json!({
@@ -304,7 +305,10 @@ fn it_divides_work_into_tasks(#[case] work: &str, #[case] plan: Value) {
 #[rstest]
 #[case("refuse the first attempt", "It worked this time.")]
 #[case("第一次尝试时拒绝", "这次成功了。")]
-fn it_refuses_a_task_until_the_prompt_names_a_later_attempt(#[case] task: &str, #[case] said: &str) {
+fn it_refuses_a_task_until_the_prompt_names_a_later_attempt(
+    #[case] task: &str,
+    #[case] said: &str,
+) {
     let demo = Demo::new(Pace::Fast, Arc::new(InstantClock::default()));
     let pieces = ask_all(&demo, request(task)).unwrap();
     let stops = |piece: &Piece| matches!(piece, Piece::End { stop: ModelStop::Refusal, .. });
@@ -318,7 +322,8 @@ fn it_combines_the_results_of_tasks_and_names_what_is_missing() {
     let prompt = "Answer the question below from the results of the tasks it was divided into.\n\n\
         The question:\ncount to 2; read b.md\n\n## Task 1: count to 2\n1 2\n\n## Task 2: read b.md\nFAILED: no\n";
     let said = Session::new().turn(prompt, |_, _| unreachable!());
-    let expected = "1 of 2 tasks gave a result.\n\n**count to 2**\n\n1 2\n\n**read b.md**\n\nFAILED: no";
+    let expected =
+        "1 of 2 tasks gave a result.\n\n**count to 2**\n\n1 2\n\n**read b.md**\n\nFAILED: no";
     assert_eq!(said, expected);
 }
 

@@ -46,12 +46,12 @@ impl FromStr for FaultSelector {
         let parts = text.split_once(':');
         let row = parts.and_then(|(column, name)| Some((column.parse().ok()?, name.to_owned())));
         let columns = "any; or code, tool, model, stage, computer, endpoint, node, version, tenant or user, a colon and a name";
-        let row = row.ok_or_else(|| wrong("hit", columns, text))?;
+        let row = row.ok_or_else(|| bad_query_fault("hit", columns, text))?;
         Ok(Self { row: Some(row), outcome: None })
     }
 }
 
-fn wrong(field: &'static str, expected: &'static str, received: &str) -> Fault {
+fn bad_query_fault(field: &'static str, expected: &'static str, received: &str) -> Fault {
     Fault::new(Kind::BadRequest, Operation::ServeRequest)
         .with(Fact::Field, field)
         .with(Fact::Expected, expected)
@@ -67,7 +67,7 @@ impl FaultSelector {
         let outcome = match outcome {
             "recovered" => FaultResolution::Recovered,
             "not_recovered" => FaultResolution::NotRecovered,
-            other => return Err(wrong("outcome", "recovered or not_recovered", other)),
+            other => return Err(bad_query_fault("outcome", "recovered or not_recovered", other)),
         };
         Ok(Self { outcome: Some(outcome), ..self })
     }
