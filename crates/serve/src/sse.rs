@@ -190,11 +190,20 @@ impl SseStream {
                 // A client that was too slow reconnects automatically with its last event id.
                 let Ok(frames) = frames else { return None };
                 connection.mark_sent(&frames);
+                self.is_over = frames.iter().any(reports_unknown_session);
                 encode_events(&frames)
             }
         };
         Some((Ok(chunk), self))
     }
+}
+
+/// Whether a frame of a stream reports that its session was deleted. Nothing follows it.
+pub(crate) fn reports_unknown_session(frame: &EncodedFrame) -> bool {
+    let kind: &str = Kind::UnknownSession.into();
+    frame.at.is_none()
+        && serde_json::from_str::<serde_json::Value>(&frame.text)
+            .is_ok_and(|frame| frame["metadata"]["kind"] == kind)
 }
 
 /// Encodes frames as events. Frames without a position get no id, so they do not move the cursor.

@@ -15,9 +15,9 @@ use super::{input::RunInput, projector::AgUiProjector};
 use crate::{
     admission::AdmissionPermit,
     front_end::{
-        EventSink, PagedReader, Prelude, Projection as _, RESUME, RunAction, RunAnnotation, StreamCursor, StreamPlan,
-        Submission, Thread, cancel_thread, encode_uri, json_body, message_command, offer_tools,
-        query_of, respond, submit_run,
+        EventSink, PagedReader, Prelude, Projection as _, RESUME, RunAction, RunAnnotation,
+        StreamCursor, StreamPlan, Submission, Thread, cancel_thread, encode_uri, json_body,
+        message_command, offer_tools, query_of, respond, submit_run,
     },
     http_api::{Caller, fault_response},
     problem::Problem,
@@ -199,15 +199,15 @@ async fn resume(
     let own = query.run.as_deref().map(message_command);
     let projector =
         AgUiProjector::new(id, &state, plan.from, language(caller, &thread)).ending_with(own);
-    if thread.is_idle() && !has_end(&reader, &thread, projector.clone(), plan).await? {
+    if thread.may_be_over() && is_over(&reader, &thread, projector.clone(), plan).await? {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let resume = resume_address("", id, query.run.as_deref());
     respond(server, caller, permit, &thread, plan, Box::new(projector), vec![(RESUME, resume)])
 }
 
-/// Whether a run of an idle thread ends after the cursor of a plan. Without one, the stream would never end.
-async fn has_end(
+/// Whether no run ends after the cursor of a plan, and none runs: the stream would never end.
+async fn is_over(
     reader: &PagedReader<'_>,
     thread: &Thread,
     mut projector: AgUiProjector,
@@ -224,7 +224,7 @@ async fn has_end(
             Ok(!has_end)
         })
         .await?;
-    Ok(has_end)
+    Ok(!has_end && (thread.is_idle() || projector.is_paused()))
 }
 
 /// The address at which a stream continues. A run without a message ends with the turn that it continues.

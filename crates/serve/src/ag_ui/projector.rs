@@ -8,10 +8,10 @@ mod interrupts;
 use std::{fmt::Write as _, sync::Arc};
 
 use budao_core::{
-    Fault, Lang, Record,
+    Fault, Kind, Lang, Record,
     activity::{Activity, ActivityFold, ControlRequest, StageEnd},
     event::{CommandId, Seq, SessionId, Stage, StopReason, TurnNumber},
-    fault::text,
+    fault::{Operation, text},
     message::{Block, CallId, Usage, text_of},
     session::Session,
     spending::RAISE_CAP,
@@ -126,6 +126,11 @@ impl AgUiProjector {
             must_send_snapshot: false,
             last_end: None,
         }
+    }
+
+    /// Whether the turn waits for the front end alone.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.state == RunState::Paused
     }
 
     /// Ends the stream with the turn of this message.
@@ -329,10 +334,10 @@ impl AgUiProjector {
         let usage = usage_json(usage);
         let event = match stop {
             StopReason::Failed => {
-                let lang = self.notices.language();
-                let message = fault.map_or_else(String::new, |fault| text::user_text(fault, lang));
-                let code = fault.map_or("ERR_BUG_001", |fault| fault.kind().row().code);
-                json!({ "type": "RUN_ERROR", "message": message, "code": code, "usage": usage })
+                let bug = Fault::new(Kind::Bug, Operation::RunTurn);
+                let mut event = self.error_event(fault.unwrap_or(&bug));
+                event["usage"] = usage;
+                event
             }
             stop => {
                 let outcome = match stop {
@@ -353,6 +358,11 @@ impl AgUiProjector {
             true => sink.push_end(event),
             false => sink.push(event),
         }
+    }
+
+    fn error_event(&self, fault: &Fault) -> Value {
+        let message = text::user_text(fault, self.notices.language());
+        json!({ "type": "RUN_ERROR", "message": message, "code": fault.kind().row().code })
     }
 
     /// Projects facts at the boundary of a turn or a run. Returns true if the record needs no further projection.
@@ -511,6 +521,10 @@ impl Projection for AgUiProjector {
         if self.state == RunState::Active {
             self.pause(sink);
         }
+    }
+
+    fn fail(&mut self, fault: &Fault, sink: &mut EventSink) {
+        sink.push_end(self.error_event(fault).to_string());
     }
 
     fn prelude(&mut self, prelude: Prelude, sink: &mut EventSink) {

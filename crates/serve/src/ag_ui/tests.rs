@@ -99,14 +99,20 @@ import { from, lastValueFrom, toArray } from "rxjs";
 import { createInterface } from "node:readline";
 let accepted = 0;
 for await (const line of createInterface({ input: process.stdin })) {
-  const { events, messages } = JSON.parse(line);
+  const { events, messages, joined } = JSON.parse(line);
   const verified = await lastValueFrom(from(events).pipe(verifyEvents(false), toArray()));
   if (verified.length !== events.length) throw new Error("events were dropped");
   const input = { threadId: "thread", runId: "r", messages: [], state: {}, tools: [], context: [] };
   const agent = { messages: [], state: {}, threadId: "thread" };
   const mutations = await lastValueFrom(defaultApplyEvents(input, from(verified), agent, []).pipe(toArray()));
   const last = mutations.map(({ messages }) => messages).filter(Boolean).at(-1) ?? [];
-  const strip = (list) => JSON.stringify(list.filter(({ role }) => role === "assistant" || role === "tool")
+  // The client puts a result that comes after a snapshot before those of the snapshot.
+  const sorted = (list) => {
+    const keyed = list.map((message, index) => [list.slice(0, index).filter(({ role }) => role === "assistant").length, message.role === "tool" ? message.id : "~", message]);
+    return keyed.sort(([a, m], [b, n]) => a - b || (m < n ? -1 : m > n ? 1 : 0)).map(([, , message]) => message);
+  };
+  const known = (list) => list.filter(({ role }) => role === "assistant" || role === "tool");
+  const strip = (list) => JSON.stringify((joined ? sorted(known(list)) : known(list))
     .map(({ id, role, content, toolCalls, toolCallId }) => ({ id, role, content: content ?? "", toolCalls: toolCalls ?? [], toolCallId })));
   if (strip(last) !== strip(messages)) throw new Error(`messages differ:\n${strip(last)}\n${strip(messages)}`);
   accepted++;
@@ -114,20 +120,86 @@ for await (const line of createInterface({ input: process.stdin })) {
 console.log(accepted);
 "#;
 
+/// A line for the verifier: events, the messages that a client has after them, and whether it joined late.
+fn verifier_line(events: &[String], conversation: &Conversation, joined: bool) -> String {
+    let snapshot: Value = serde_json::from_str(&conversation.encode()).unwrap();
+    let (events, messages) = (events.join(","), &snapshot["messages"]);
+    format!("{{\"joined\":{joined},\"events\":[{events}],\"messages\":{messages}}}\n")
+}
+
+/// The lines of the verifier for a stream of the whole session.
+fn whole_stream(records: &[Record]) -> String {
+    let mut stream = Stream::new();
+    let events = records.iter().flat_map(|record| stream.apply(record)).map(|(_, json)| json);
+    let events: Vec<String> = events.collect();
+    verifier_line(&events, &stream.conversation, false)
+}
+
+/// The stream of a client that joins after so many records: the prelude, then the events up to the end of the run.
+fn joined_stream(records: &[Record], joined: usize) -> String {
+    let mut stream = Stream::new();
+    for record in &records[..joined] {
+        stream.apply(record);
+    }
+    let mut sink = EventSink::default();
+    stream.projector.prelude(Prelude::Always, &mut sink);
+    let prelude = sink.into_json(|| stream.conversation.encode());
+    let mut is_over = prelude.last().is_some_and(|(_, is_end)| *is_end);
+    let mut events: Vec<String> = prelude.into_iter().map(|(json, _)| json).collect();
+    for record in &records[joined..] {
+        if is_over {
+            break;
+        }
+        let mut sink = EventSink::default();
+        stream.conversation.apply(record);
+        stream.projector.project(record, &mut sink);
+        for (json, is_end) in sink.into_json(|| stream.conversation.encode()) {
+            events.push(json);
+            is_over |= is_end;
+        }
+    }
+    verifier_line(&events, &stream.conversation, true)
+}
+
+/// The stream of a client that was cut after so many events and resumed: the rest comes from a projection that begins
+/// with the turn of the cut.
+fn resumed_stream(records: &[Record], cut: usize) -> String {
+    let whole = events_of(records);
+    let Some((place, _)) = whole.get(cut) else { return whole_stream(records) };
+    let fold = |until: u64| {
+        let mut state = Session::default();
+        let until = records.iter().take_while(|record| record.seq <= until);
+        until.for_each(|record| state.apply_record(record));
+        state
+    };
+    let turn = fold(place.0).turn.or_else(|| fold(place.0 - 1).turn);
+    let from = turn.map_or(place.0, |turn| turn.began.saturating_sub(1).min(place.0));
+    let mut stream = Stream::new();
+    stream.projector = AgUiProjector::new("thread", &fold(from), from, Lang::En);
+    let mut events: Vec<String> = whole[..=cut].iter().map(|(_, json)| json.clone()).collect();
+    for record in records {
+        if record.seq <= from {
+            stream.conversation.apply(record);
+            continue;
+        }
+        let rest = stream.apply(record).into_iter().filter(|(at, _)| at > place);
+        events.extend(rest.map(|(_, json)| json));
+    }
+    verifier_line(&events, &stream.conversation, false)
+}
+
 #[test]
 fn the_verifier_of_the_client_accepts_generated_sessions_and_builds_the_same_messages() {
     let (mut input, sessions) = (String::new(), generated::sessions());
     for seed in 0..sessions {
         let records = generated::SessionGenerator::new(seed).records;
-        let mut stream = Stream::new();
-        let events: Vec<String> =
-            records.iter().flat_map(|record| stream.apply(record)).map(|(_, json)| json).collect();
-        let snapshot: Value = serde_json::from_str(&stream.conversation.encode()).unwrap();
-        let messages = &snapshot["messages"];
-        input.push_str(&format!("{{\"events\":[{}],\"messages\":{messages}}}\n", events.join(",")));
+        let some = |of: usize| usize::try_from(seed.wrapping_mul(2_654_435_761) >> 8).unwrap() % of;
+        input.push_str(&whole_stream(&records));
+        input.push_str(&joined_stream(&records, some(records.len() + 1)));
+        input.push_str(&resumed_stream(&records, some(events_of(&records).len())));
     }
     if let Some(output) = generated::run_client(VERIFIER, &input) {
-        assert_eq!(output.trim(), sessions.to_string());
+        assert_eq!(output.trim(), (sessions * 3).to_string());
     }
 }
 

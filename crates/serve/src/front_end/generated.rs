@@ -1,12 +1,12 @@
-//! Generated sessions for the tests of both projections: valid records of turns with text, thoughts, abandoned answers, calls,
-//! questions, tools of the front end, faults and every end, from a seed.
+//! Generated sessions for the tests of both projections: valid records of turns with text, thoughts, abandoned answers,
+//! retries, pictures, calls, child sessions, questions, tools of the front end, faults and every end, from a seed.
 
 use std::time::{Duration, Instant};
 
 use budao_core::{
     Event, Fault, Kind, Record, Timestamp,
     event::{
-        CallStart, Decision, Epoch, QuestionId, QuestionPurpose, Scope, SessionId, Settings,
+        CallStart, ChildLink, Decision, Epoch, QuestionId, QuestionPurpose, Scope, SessionId, Settings,
         StopReason,
     },
     fault::{Fact, Operation},
@@ -67,7 +67,11 @@ impl SessionGenerator {
         let annotation = RunAnnotation { run: run.clone(), message: Some(format!("user-{next}")) };
         self.push(Event::Annotated { topic: "serve.run".to_owned(), data: json!(annotation) });
         let command = message_command(&run);
-        let content = vec![Block::Text(format!("question {next}"))];
+        let mut content = vec![Block::Text(format!("question {next}"))];
+        if self.seed.is_multiple_of(5) {
+            let (media_type, data) = ("image/png".to_owned(), "iVBORw0KGgo=".to_owned());
+            content.push(Block::Image { media_type, data });
+        }
         self.push(Event::MessageAccepted { command: command.clone(), content });
         self.turn = next;
         self.push(Event::TurnStarted { message: command });
@@ -98,6 +102,7 @@ impl SessionGenerator {
             let fault = Fault::new(Kind::ModelStreamCut, Operation::ModelRequest)
                 .with(Fact::Service, "demo");
             self.push(Event::FaultRaised { fault, scope: Scope::default() });
+            self.push(retry(attempt));
         }
         self.push(Event::StepStarted { step, attempt: attempts, model: "demo".to_owned() });
         let (thoughts, text) = self.deltas(step);
@@ -190,6 +195,9 @@ impl SessionGenerator {
             if self.below(2) == 0 {
                 self.push(Event::ToolOutputDelta { call: call.clone(), text: "line\n".to_owned() });
             }
+            if self.seed.is_multiple_of(7) {
+                self.child(call);
+            }
             self.ended(call, "read");
         }
         for (call, question) in asked {
@@ -218,6 +226,16 @@ impl SessionGenerator {
         }
     }
 
+    /// A child session that a call ran.
+    fn child(&mut self, call: &CallId) {
+        let child = SessionId(uuid::Uuid::from_u128(u128::from(self.seed)));
+        let call = Some(call.clone());
+        let link = ChildLink { child, call: call.clone(), stage: None, task: None };
+        self.push(Event::ChildOpened(link));
+        let usage = Usage::default();
+        self.push(Event::ChildEnded { child, call, stage: None, task: None, usage });
+    }
+
     fn started(&mut self, call: &CallId, tool: &str) {
         self.push(Event::ToolCallStarted(CallStart {
             call: call.clone(),
@@ -240,6 +258,19 @@ impl SessionGenerator {
         };
         let (call, tool) = (call.clone(), tool.to_owned());
         self.push(Event::ToolCallEnded { call, tool, outcome, duration_ms: 3 });
+    }
+}
+
+fn retry(attempt: u32) -> Event {
+    Event::RetryScheduled {
+        operation: Operation::ModelRequest,
+        kind: Kind::ModelStreamCut,
+        attempt,
+        next_attempt: attempt + 1,
+        max_attempts: 3,
+        wait_ms: 500,
+        due_at: Timestamp::from_micros(1_800_000_000_000_000),
+        scope: Scope::default(),
     }
 }
 

@@ -29,7 +29,8 @@ use crate::{
     observer_format::{ObserverFormat, decode_record},
     outbox::{CloseMode, CloseReason, EncodedFrame},
     server::Server,
-    sse::StreamGuard,
+    session_meta::unknown_session,
+    sse::{StreamGuard, reports_unknown_session},
 };
 
 /// The header with the address at which a cut stream continues, relative to the request's.
@@ -98,6 +99,9 @@ impl EventSink {
 pub(crate) trait Projection: Send {
     /// Adds the events of a record. Records come in order, without gaps.
     fn project(&mut self, record: &Record, sink: &mut EventSink);
+
+    /// Adds the last events of a stream that a fault ends, and not its run.
+    fn fail(&mut self, fault: &Fault, sink: &mut EventSink);
 
     /// Adds the events that bring a client to the current position.
     fn prelude(&mut self, prelude: Prelude, sink: &mut EventSink);
@@ -292,7 +296,10 @@ impl RunStream {
 
     async fn add_record(&mut self, frame: &EncodedFrame, text: &mut String) -> Result<(), Fault> {
         let damaged = || Fault::new(Kind::ConnectionLost, Operation::FollowRecords);
-        // A frame without a position reports that the session cannot be followed.
+        if reports_unknown_session(frame) {
+            return self.add_deletion(text).await;
+        }
+        // Another frame without a position reports that the session cannot be followed.
         let Some((_, _, seq)) = frame.at else { return Err(damaged()) };
         if seq != self.last_seq + 1 {
             return Err(damaged().with_cause("records are missing"));
@@ -302,6 +309,15 @@ impl RunStream {
         let mut sink = EventSink::default();
         self.projection.project(&record, &mut sink);
         self.send(sink, Some(seq), text).await
+    }
+
+    /// Ends the stream with an error: the session was deleted.
+    async fn add_deletion(&mut self, text: &mut String) -> Result<(), Fault> {
+        let mut sink = EventSink::default();
+        self.projection.fail(&unknown_session(self.thread_key.0), &mut sink);
+        // The client has seen no event of this one, whatever its cursor.
+        self.plan.skip = 0;
+        self.send(sink, None, text).await
     }
 
     /// Writes events. Of a prelude, only the last event has an id, so that a client that is cut off inside it gets all

@@ -116,6 +116,12 @@ impl Thread {
         self.state.turn.is_none() && self.state.queue.is_empty()
     }
 
+    /// Whether the last run may be over: no turn runs and none will start, or the turn may wait for the front end alone.
+    pub(crate) fn may_be_over(&self) -> bool {
+        let has_questions = self.open_questions().next().is_some();
+        self.is_idle() || has_questions || self.open_front_end_calls().next().is_some()
+    }
+
     /// The result of a call that the front end ran; `None` if the thread knows the end of the call.
     ///
     /// # Errors

@@ -447,6 +447,13 @@ impl Projection for UiProjector {
         self.pause_message(sink);
     }
 
+    fn fail(&mut self, fault: &Fault, sink: &mut EventSink) {
+        self.close_step(sink);
+        let error = self.error_text(fault);
+        Self::push_chunk(sink, &json!({ "type": "error", "errorText": error }));
+        self.finish_message("error", None, sink);
+    }
+
     fn prelude(&mut self, _: Prelude, _: &mut EventSink) {}
 
     fn snapshot(

@@ -14,6 +14,7 @@ mod frames_any;
 mod frames_connection;
 mod frames_history;
 mod frames_schema;
+mod front_end_ends;
 mod front_end_reads;
 mod front_ends;
 mod handshakes;
