@@ -1,7 +1,9 @@
 // The released core of CopilotKit, unmodified, which knows only a `runtimeUrl`: a conversation, a reload in the middle of an answer,
-// a stop, a tool of the page, a thread without messages, and another agent.
+// a stop, a tool of the page, an approval, a failure, a thread without messages, and another agent.
 
 import assert from "node:assert/strict";
+import fs from "node:fs";
+import path from "node:path";
 import { test } from "node:test";
 import { peer } from "../../../harness/peers.mjs";
 import { startServer, TOKEN } from "../../../harness/server.mjs";
@@ -106,6 +108,46 @@ test("a tool of the page runs in the page, and the turn goes on with its result"
   await core.runAgent({ agent });
   assert.deepEqual([asked, errors], [[{ among: "3" }], []]);
   assert.equal(agent.messages.at(-1).content, "You picked.");
+  await server.stop();
+});
+
+test("an approval is an interrupt, and its answer continues the turn", async () => {
+  const call = '[[step.call]]\ntool = "fs_write"\narguments = { path = "done.txt", content = "done" }\n';
+  const server = await startServer({ script: `order = "history"\n[[step]]\ntext = "I write it."\n${call}[[step]]\ntext = "Written."\nrepeat = "forever"\n` });
+  const file = path.join(server.home, "done.txt");
+  for (const status of ["cancelled", "resolved"]) {
+    const { core, agent, errors } = await load(server.port, `approval-${status}`);
+    let interrupts = [];
+    agent.subscribe({ onRunFinishedEvent: ({ event }) => void (interrupts = event.outcome?.interrupts ?? []) });
+    say(agent, "go");
+    await core.runAgent({ agent });
+    assert.equal(interrupts.length, 1);
+    assert.equal(fs.existsSync(file), false);
+    const resume = interrupts.map(({ id }) => ({ interruptId: id, status, ...(status === "resolved" ? { payload: { approved: true } } : {}) }));
+    await core.runAgent({ agent, resume });
+    assert.deepEqual([interrupts, errors], [[], []]);
+    assert.equal(agent.messages.at(-1).content, "Written.");
+    assert.equal(fs.existsSync(file), status === "resolved");
+  }
+  await server.stop();
+});
+
+test("a failure is an error of the core, also after a reload, and the next message is answered", async () => {
+  const server = await startServer({ script: '[[step]]\nfault = "model_authentication"\n[[step]]\ntext = "Back."\nrepeat = "forever"\n' });
+  const { core, agent, errors } = await load(server.port, "t6");
+  const failures = [];
+  agent.subscribe({ onRunErrorEvent: ({ event }) => void failures.push(event.code) });
+  say(agent, "go");
+  await core.runAgent({ agent });
+  assert.deepEqual(failures, ["ERR_AUTH_001"]);
+  assert.ok(errors.length > 0, "the page is told");
+  const again = await load(server.port, "t6");
+  again.agent.subscribe({ onRunErrorEvent: ({ event }) => void failures.push(event.code) });
+  await again.core.connectAgent({ agent: again.agent });
+  assert.deepEqual(failures, ["ERR_AUTH_001", "ERR_AUTH_001"]);
+  say(again.agent, "again");
+  await again.core.runAgent({ agent: again.agent });
+  assert.equal(again.agent.messages.at(-1).content, "Back.");
   await server.stop();
 });
 

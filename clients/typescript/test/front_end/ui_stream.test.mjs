@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import fs from "node:fs";
+import http from "node:http";
 import path from "node:path";
 import { test } from "node:test";
 import { resumingFetch } from "../../dist/front_end.js";
@@ -182,6 +183,50 @@ test("lines that are cut at growing numbers of bytes and kill -9 of the server l
   assert.ok(proxy.accepted() > 2);
   proxy.stop();
   await victim.stop();
+});
+
+/** An agent that speaks AG-UI and counts to ten, or ends its stream in the middle. */
+async function startAgent() {
+  const agent = http.createServer(async (request, response) => {
+    let text = "";
+    for await (const bytes of request) text += bytes;
+    const body = JSON.parse(text);
+    const asked = body.messages.at(-1).content;
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    const send = (event) => response.write(`data: ${JSON.stringify(event)}\n\n`);
+    send({ type: "RUN_STARTED", threadId: body.threadId, runId: body.runId });
+    send({ type: "TEXT_MESSAGE_START", messageId: body.runId, role: "assistant" });
+    for (let number = 1; number <= 10; number++) {
+      send({ type: "TEXT_MESSAGE_CONTENT", messageId: body.runId, delta: `${number} ` });
+      if (asked === "break" && number === 5) return response.end();
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    send({ type: "TEXT_MESSAGE_END", messageId: body.runId });
+    send({ type: "RUN_FINISHED", threadId: body.threadId, runId: body.runId });
+    response.end();
+  });
+  await new Promise((resolve) => agent.listen(0, "127.0.0.1", resolve));
+  return agent;
+}
+
+test("a relayed agent is a chat: its answers outlive a cut line, and its cut is an error with the part that came", async () => {
+  const agent = await startAgent();
+  const server = await startServer({ args: ["--engine", `agui:http://127.0.0.1:${agent.address().port}/agent`] });
+  const proxy = await startProxy(server.port, (n) => ({ cutAfter: 900 + 200 * n }));
+  const chat = chatAt(proxy.port, { transport: { fetch: resumingFetch({ retry: { base: 5, max: 50, tries: 400 } }) } });
+  await chat.sendMessage({ text: "count" });
+  assert.equal(chat.error, undefined);
+  assert.equal(textOf(chat.messages.at(-1)), "1 2 3 4 5 6 7 8 9 10 ");
+  assert.ok(proxy.accepted() > 1, `${proxy.accepted()} connections`);
+  await chat.sendMessage({ text: "break" });
+  assert.match(chat.error.message, /ERR_CONN_010/);
+  assert.equal(textOf(chat.messages.at(-1)), "1 2 3 4 5 ");
+  await chat.sendMessage({ text: "count" });
+  assert.equal(textOf(chat.messages.at(-1)), "1 2 3 4 5 6 7 8 9 10 ");
+  proxy.stop();
+  await server.stop();
+  agent.closeAllConnections();
+  agent.close();
 });
 
 test("bad input gets an answer, and the chat stays usable", async () => {
