@@ -139,7 +139,7 @@ async fn a_journal_of_another_crate_is_read_followed_and_folded_like_ours() {
 async fn its_writer_is_woken_by_a_command() {
     let list = List::default();
     let mut watch = ChangeWatch::new(list.notifier.subscribe(SESSION));
-    assert!(watch.changed().now_or_never().is_none());
+    assert!(watch.wait_for_change().now_or_never().is_none());
     list.notifier.announce_command(SESSION);
-    watch.changed().await;
+    watch.wait_for_change().await;
 }

@@ -25,7 +25,7 @@ async fn a_session_is_opened_once_and_its_inbox_is_read_only_then() {
     assert!(committed.wrote && committed.entries.len() == 1);
     answer_receiver.await.unwrap().unwrap();
     // What came before the opening is looked at now, without another sign.
-    writer.inbox_changed().now_or_never().unwrap();
+    writer.wait_for_inbox_change().now_or_never().unwrap();
     assert_eq!(writer.read_inbox().await, [command("c1", "early")]);
 
     let (reply, answer_receiver) = oneshot::channel();
@@ -203,9 +203,9 @@ async fn a_renewal_that_fails_is_tried_again_at_its_next_time() {
 async fn an_inbox_that_could_not_be_read_is_looked_at_again_with_the_next_renewal() {
     let fixture = Fixture::new();
     let (mut writer, _) = fixture.opened().await;
-    writer.inbox_changed().await;
+    writer.wait_for_inbox_change().await;
     fixture.journal.submit(fixture.id, command("c1", "x")).await.unwrap();
-    writer.inbox_changed().await;
+    writer.wait_for_inbox_change().await;
     fixture.flaky.plan("inbox", Verdict::Refuse(fixture.fault(Kind::JournalBusy)));
     assert_eq!(writer.read_inbox().await, []);
     tokio::time::advance(fixture.limits.lease_renewal).await;
