@@ -111,7 +111,7 @@ impl Connection {
         })
     }
 
-    fn observed(&self) -> MutexGuard<'_, Vec<ObservedSession>> {
+    fn lock_observed(&self) -> MutexGuard<'_, Vec<ObservedSession>> {
         self.observed.lock().expect("no code panics while holding this")
     }
 
@@ -157,7 +157,7 @@ impl Connection {
 
     /// `system.heartbeat`, with the head of each observed session.
     pub(crate) fn heartbeat(&self) -> Frame {
-        let observed = self.observed();
+        let observed = self.lock_observed();
         let heads: Vec<Head> = observed
             .iter()
             .filter_map(|observed| {
@@ -173,7 +173,7 @@ impl Connection {
     /// Records that frames were handed to the transport.
     pub(crate) fn mark_sent(&self, frames: &[EncodedFrame]) {
         self.outbox.mark_sent(frames);
-        let mut observed = self.observed();
+        let mut observed = self.lock_observed();
         for (session, _, seq) in frames.iter().filter_map(|frame| frame.at) {
             if let Some(observed) = observed.iter_mut().find(|known| known.session == session) {
                 observed.sent = seq;
@@ -382,8 +382,11 @@ impl Connection {
         let info = server.journal.info(session).await?;
         let epoch = info.ok_or_else(|| crate::session_meta::unknown_session(session))?.epoch;
         // Not the head: a resume must deliver the frames that were not sent yet.
-        let known =
-            self.observed().iter().find(|known| known.session == session).map(|known| known.sent);
+        let known = self
+            .lock_observed()
+            .iter()
+            .find(|known| known.session == session)
+            .map(|known| known.sent);
         let seq = known.unwrap_or(folded.head).min(folded.head);
         let valid = server.config.limits.signed_state;
         let state =
@@ -405,7 +408,7 @@ impl Connection {
     /// Records the client's acknowledged position, which must not exceed the head.
     async fn acknowledge(&self, session: SessionId, cursor: Cursor) -> Result<(), Fault> {
         let position = self
-            .observed()
+            .lock_observed()
             .iter()
             .find(|known| known.session == session)
             .and_then(|known| known.hub.as_ref().map(|hub| hub.position()));
@@ -429,7 +432,8 @@ impl Connection {
                 .with(Fact::ProvidedValue, FactValue::Json(json!(cursor.seq)))
                 .with(Fact::HeadSeq, head));
         }
-        if let Some(known) = self.observed().iter_mut().find(|known| known.session == session) {
+        if let Some(known) = self.lock_observed().iter_mut().find(|known| known.session == session)
+        {
             known.acked = known.acked.max(Some(cursor.seq));
         }
         Ok(())
@@ -437,19 +441,19 @@ impl Connection {
 
     /// The session of an acknowledgement that names none: the only observed one.
     fn only_observed_session(&self) -> Option<SessionId> {
-        match &self.observed()[..] {
+        match &self.lock_observed()[..] {
             [only] => Some(only.session),
             _ => None,
         }
     }
 
     pub(crate) fn is_observing(&self, session: SessionId) -> bool {
-        self.observed().iter().any(|known| known.session == session)
+        self.lock_observed().iter().any(|known| known.session == session)
     }
 
     fn check_session_limit(&self, session: Option<SessionId>) -> Result<(), Fault> {
         let limit = self.server.config.limits.sessions_per_connection;
-        let observed = self.observed();
+        let observed = self.lock_observed();
         let others = observed.iter().filter(|known| Some(known.session) != session).count();
         if others < limit {
             return Ok(());

@@ -190,7 +190,7 @@ impl Frame {
 
     /// Adds several metadata fields, as [`Frame::with`] does.
     #[must_use]
-    pub fn extended(mut self, more: Map<String, Value>) -> Self {
+    pub fn with_all(mut self, more: Map<String, Value>) -> Self {
         for (name, value) in more {
             self.set(&name, value);
         }

@@ -82,7 +82,7 @@ impl InProcessServer {
     /// The bytes queued for all observers.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
-        self.0.budget.used()
+        self.0.budget.used_bytes()
     }
 
     /// The number of observers closed for being too slow.

@@ -106,7 +106,7 @@ impl Budget {
     }
 
     /// The bytes currently queued.
-    pub(crate) fn used(&self) -> usize {
+    pub(crate) fn used_bytes(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 }
@@ -307,7 +307,7 @@ impl Outbox {
     }
 
     /// Waits until the outbox is closed.
-    pub(crate) async fn closed(&self) -> CloseReason {
+    pub(crate) async fn wait_for_close(&self) -> CloseReason {
         loop {
             let emptied = self.0.frames_removed.notified();
             if let Some(close_reason) = self.close_reason() {

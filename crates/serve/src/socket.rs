@@ -140,7 +140,7 @@ where
         let message = tokio::select! {
             biased;
             () = server.stopping.cancelled() => return announce_shutdown(connection).await,
-            close_reason = connection.outbox.closed() => return ReadEnd::ClosedByServer(close_reason),
+            close_reason = connection.outbox.wait_for_close() => return ReadEnd::ClosedByServer(close_reason),
             message = stream.next() => message,
             () = idle => {
                 return ReadEnd::ClosedByServer(CloseReason::new(close::GOING_AWAY, "no data received for too long"));
@@ -161,7 +161,7 @@ where
             }
         };
         if handled.is_err() || connection.outbox.wait_for_room().await.is_err() {
-            return ReadEnd::ClosedByServer(connection.outbox.closed().await);
+            return ReadEnd::ClosedByServer(connection.outbox.wait_for_close().await);
         }
     }
 }
@@ -267,7 +267,7 @@ where
 
 /// Waits until the outbox is closed. If it is closed as too slow, the current send is aborted at once.
 async fn wait_for_close(connection: &Connection) -> CloseReason {
-    let close_reason = connection.outbox.closed().await;
+    let close_reason = connection.outbox.wait_for_close().await;
     if close_reason.code != close::TOO_SLOW {
         // Otherwise the frames being sent get `Limits::close_timeout` to arrive.
         connection.server.world.clock.sleep(connection.server.config.limits.close_timeout).await;

@@ -27,7 +27,7 @@ const MOVE_GRACE: Duration = Duration::from_secs(3);
 const PAGE: usize = 256;
 
 impl Server {
-    fn unobserved(
+    fn lock_unobserved(
         &self,
     ) -> std::sync::MutexGuard<'_, std::collections::BTreeMap<SessionId, Timestamp>> {
         self.unobserved.lock().expect("no code panics while holding this")
@@ -35,7 +35,7 @@ impl Server {
 
     /// Records that a session has an observer.
     pub(crate) fn observer_joined(&self, session: SessionId) {
-        let mut unobserved = self.unobserved();
+        let mut unobserved = self.lock_unobserved();
         unobserved.remove(&session);
         // Under the lock, as in `last_observer_left`: the engine learns of both in their order.
         self.engine.set_observed(session, true);
@@ -64,7 +64,7 @@ impl Server {
 
     /// Forgets a session that was deleted.
     pub(crate) fn session_deleted(&self, session: SessionId) {
-        self.unobserved().remove(&session);
+        self.lock_unobserved().remove(&session);
         self.engine.set_observed(session, false);
         self.report_observed(session, false);
     }
@@ -73,13 +73,13 @@ impl Server {
     pub(crate) fn command_submitted(&self, session: SessionId) {
         if !self.is_observed(session) {
             let now = self.now();
-            self.unobserved().entry(session).or_insert(now);
+            self.lock_unobserved().entry(session).or_insert(now);
         }
     }
 
     /// Handles the departure of a hub's last observer. The session may have observers in another language.
     pub(crate) fn last_observer_left(self: &Arc<Self>, hub: &Hub) {
-        let mut unobserved = self.unobserved();
+        let mut unobserved = self.lock_unobserved();
         if self.stopping.is_cancelled() || self.hubs.observers(hub.session) > 0 {
             return;
         }
@@ -106,7 +106,7 @@ impl Server {
                 }
             }
             if server.is_writer(session).await {
-                server.unobserved().remove(&session);
+                server.lock_unobserved().remove(&session);
                 server.cancel_turn(session, "the last observer disconnected").await;
             }
         }));
@@ -120,7 +120,7 @@ impl Server {
         loop {
             let now: BTreeSet<SessionId> = observed.borrow_and_update().clone();
             for session in now.difference(&before) {
-                let mut unobserved = self.unobserved();
+                let mut unobserved = self.lock_unobserved();
                 unobserved.remove(session);
                 self.engine.set_observed(*session, true);
             }
@@ -138,7 +138,7 @@ impl Server {
 
     async fn handle_remote_departure(self: &Arc<Self>, session: SessionId) {
         {
-            let mut unobserved = self.unobserved();
+            let mut unobserved = self.lock_unobserved();
             if self.hubs.observers(session) > 0 {
                 return;
             }
@@ -166,7 +166,7 @@ impl Server {
     async fn cancel_unobserved(&self) {
         let (now, limit) = (self.now(), self.config.limits.unobserved_timeout);
         let due: Vec<SessionId> = {
-            let mut unobserved = self.unobserved();
+            let mut unobserved = self.lock_unobserved();
             let due = unobserved.iter().filter(|(_, since)| now.since(**since) >= limit);
             let due: Vec<SessionId> = due.map(|(session, _)| *session).collect();
             let (waiting, due) = due.into_iter().partition(|id| self.engine.is_waiting(*id));
@@ -199,7 +199,7 @@ impl Server {
                 let Some(last) = page.last() else { break };
                 after = Some((last.updated_at, last.session));
                 let now = self.now();
-                let mut unobserved = self.unobserved();
+                let mut unobserved = self.lock_unobserved();
                 for summary in &page {
                     unobserved.entry(summary.session).or_insert(now);
                 }
@@ -225,7 +225,7 @@ impl Server {
                 let meta = self.session_meta.get(&*self.journal, session).await;
                 if meta.is_ok_and(|meta| meta.has_owner()) {
                     let now = self.now();
-                    self.unobserved().entry(session).or_insert(now);
+                    self.lock_unobserved().entry(session).or_insert(now);
                 }
             }
         }

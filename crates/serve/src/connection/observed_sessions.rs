@@ -58,7 +58,7 @@ impl Connection {
         };
         let request = ObserveRequest { format, ..request };
         let cancel = CancellationToken::new();
-        let mut observed = self.observed();
+        let mut observed = self.lock_observed();
         observed.retain(|known| {
             let is_same = known.session == request.session;
             if is_same {
@@ -111,7 +111,7 @@ impl Connection {
 
     /// Removes the entry of an observation that failed, unless a newer observation has replaced it.
     fn remove_observation(&self, session: SessionId, cancel: &CancellationToken) {
-        let mut observed = self.observed();
+        let mut observed = self.lock_observed();
         if !cancel.is_cancelled() {
             observed.retain(|known| known.session != session);
         }
@@ -120,7 +120,7 @@ impl Connection {
     /// Keeps the hub with its entry, unless the observation was replaced or the connection ended meanwhile.
     fn keep_hub(&self, hub: Arc<Hub>, cancel: &CancellationToken) {
         self.server.observer_joined(hub.session);
-        let mut observed = self.observed();
+        let mut observed = self.lock_observed();
         let own = observed
             .iter_mut()
             .find(|known| known.session == hub.session && !known.cancel.is_cancelled());
@@ -140,7 +140,7 @@ impl Connection {
     /// Ends all observations of this connection. If the connection was lost, records that in each session.
     pub(crate) async fn end_observations(&self, disconnect_reason: &DisconnectReason) {
         self.disconnect_workers();
-        let observed = std::mem::take(&mut *self.observed());
+        let observed = std::mem::take(&mut *self.lock_observed());
         for known in observed {
             known.cancel.cancel();
             let Some(hub) = known.hub else { continue };

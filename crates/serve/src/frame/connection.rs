@@ -121,7 +121,7 @@ pub fn accepted(
         .with("ok", true)
         .with("status", "accepted")
         .with("command_id", command_id(command_ref.command))
-        .extended(more)
+        .with_all(more)
 }
 
 /// `error.validation`: the command was rejected. The fault may be of any kind.

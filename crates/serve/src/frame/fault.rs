@@ -34,7 +34,7 @@ impl Frame {
         let shown = text::user_text(fault, context.lang);
         self.text(text::user_text(fault, Lang::En))
             .show(format!("{shown}{}", attempts_text(fault, context)))
-            .extended(metadata_of(fault, context))
+            .with_all(metadata_of(fault, context))
     }
 }
 

@@ -109,7 +109,7 @@ async fn render_metrics(server: &Server, caller: &Caller) -> Result<String, Faul
         let (observed, observers, lag) = server.hubs.counts();
         gauge!("budao_sessions_observed").set(gauge_value(observed));
         gauge!("budao_observers").set(gauge_value(observers));
-        gauge!("budao_observers_waiting_bytes").set(gauge_value(server.budget.used()));
+        gauge!("budao_observers_waiting_bytes").set(gauge_value(server.budget.used_bytes()));
         gauge!("budao_observer_lag_bytes").set(gauge_value(lag));
         counter!("budao_observers_detached_total").absolute(server.budget.slow_observers() as u64);
         gauge!("budao_sessions_unfinished").set(gauge_value(unfinished.len()));

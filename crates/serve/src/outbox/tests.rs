@@ -15,9 +15,9 @@ async fn a_reader_that_is_too_far_behind_is_let_go_and_costs_nothing_more() {
     for _ in 0..10 {
         outbox.deliver(frame(100)).unwrap();
     }
-    assert_eq!(budget.used(), 1_000);
+    assert_eq!(budget.used_bytes(), 1_000);
     assert_eq!(outbox.deliver(frame(100)), Err(OutboxClosed));
-    assert_eq!(budget.used(), 0);
+    assert_eq!(budget.used_bytes(), 0);
     assert_eq!(outbox.next().await.unwrap_err().code, close::TOO_SLOW);
     assert_eq!(outbox.send(frame(100)).await, Err(OutboxClosed));
 }
@@ -35,12 +35,12 @@ async fn what_the_writer_holds_counts_until_it_is_sent() {
     let outbox = Outbox::new(1_000, Arc::clone(&budget), Timestamp::default());
     outbox.deliver(frame(600)).unwrap();
     let taken = outbox.next().await.unwrap();
-    assert_eq!(budget.used(), 600);
+    assert_eq!(budget.used_bytes(), 600);
     let (waiting, ()) = tokio::join!(outbox.send(frame(400)), async { outbox.mark_sent(&taken) });
     waiting.unwrap();
-    assert_eq!((budget.used(), outbox.bytes()), (400, 400));
+    assert_eq!((budget.used_bytes(), outbox.bytes()), (400, 400));
     drop((taken, outbox));
-    assert_eq!(budget.used(), 0, "bytes that were never sent are released");
+    assert_eq!(budget.used_bytes(), 0, "bytes that were never sent are released");
 }
 
 #[tokio::test]
@@ -54,7 +54,7 @@ async fn many_histories_that_nobody_reads_leave_half_of_all_room_to_live_frames(
     };
     let unread: Vec<Outbox> = (0..30).map(fill).collect();
     // Half of the budget, the frames that exceeded it, and one frame per later outbox.
-    assert!(budget.used() <= 50_000 + 6_000 + 30_000, "{} bytes wait", budget.used());
+    assert!(budget.used_bytes() <= 50_000 + 6_000 + 30_000, "{} bytes wait", budget.used_bytes());
     assert_eq!(unread[29].bytes(), 1_000);
     let taken = unread[29].next().await.unwrap();
     unread[29].mark_sent(&taken);
@@ -80,9 +80,9 @@ fn what_waits_for_all_is_held_against_what_may() {
     assert!(budget.is_exceeded());
     assert_eq!(budget.slow_observers(), 0);
     one.close_as_too_slow();
-    assert_eq!((budget.slow_observers(), budget.used()), (1, 500));
+    assert_eq!((budget.slow_observers(), budget.used_bytes()), (1, 500));
     two.close_as_too_slow();
-    assert_eq!((budget.slow_observers(), budget.used()), (2, 0));
+    assert_eq!((budget.slow_observers(), budget.used_bytes()), (2, 0));
 }
 
 #[tokio::test]
@@ -124,5 +124,5 @@ async fn a_farewell_may_let_the_rest_go_first() {
     assert_eq!(outbox.next().await.unwrap().len(), 1);
     assert_eq!(outbox.next().await.unwrap_err().code, close::RESTARTING);
     outbox.close(CloseReason::new(close::NORMAL, "again"), CloseMode::Discard);
-    assert_eq!(outbox.closed().await.code, close::RESTARTING, "the first reason stands");
+    assert_eq!(outbox.wait_for_close().await.code, close::RESTARTING, "the first reason stands");
 }

@@ -199,7 +199,7 @@ impl Projector {
                     .with("retryable", model.retryable)
                     .with("next", model.next)
                     .with("data", failure.data.clone().unwrap_or(Value::Null))
-                    .extended(metadata_of(&failure.fault, &context))
+                    .with_all(metadata_of(&failure.fault, &context))
             }
         }
     }

@@ -108,7 +108,7 @@ impl Projector {
         self.begin(record, "error.retry_attempt")
             .text(translate_with("retry", &args, Lang::En))
             .show(translate_with("retry", &args, self.language()))
-            .extended(common_fields(fault, &self.fault_context(record, scope)))
+            .with_all(common_fields(fault, &self.fault_context(record, scope)))
             .with("context", self.retry_context(scope))
             .with("next_attempt", next_attempt)
             .with("error_message", text::of_kind(fault.kind(), "title", Lang::En))
@@ -122,7 +122,7 @@ impl Projector {
         };
         let frame = self
             .begin(record, "error.recovery_success")
-            .extended(common_fields(fault, &self.fault_context(record, scope)))
+            .with_all(common_fields(fault, &self.fault_context(record, scope)))
             .with("context", self.retry_context(scope))
             .with("severity", "info")
             .with("recovery_action", action)

@@ -146,7 +146,7 @@ impl Projector {
         let fault = Fault::new(kind, Operation::ModelRequest);
         let scope = Scope { step: Some(step), ..Scope::default() };
         self.begin(record, "error.recovery_started")
-            .extended(common_fields(&fault, &self.fault_context(record, &scope)))
+            .with_all(common_fields(&fault, &self.fault_context(record, &scope)))
             .with("context", json!({ "model": from }))
             .with("recovery_action", "change_model")
             .with("original_error", fault.row().type_name)
@@ -164,7 +164,7 @@ impl Projector {
         let row = fault.row();
         let frame = self
             .begin(record, "error.recovery_started")
-            .extended(common_fields(&fault, &self.fault_context(record, &scope)))
+            .with_all(common_fields(&fault, &self.fault_context(record, &scope)))
             .with("context", self.retry_context(&scope))
             .with("recovery_action", "compact_history")
             .with("original_error", row.type_name);

@@ -172,7 +172,7 @@ impl Projector {
             ..self.fault_context(record, &scope)
         };
         let frame = match fault {
-            Some(fault) => frame.extended(crate::frame::common_fields(fault, &context)),
+            Some(fault) => frame.with_all(crate::frame::common_fields(fault, &context)),
             None => frame,
         };
         let id = match end {
