@@ -62,7 +62,7 @@ pub fn play(
     let mut tried = 0;
     let mut feed = |input: &[u8]| {
         seen(input);
-        if let Err(message) = fed(target, input) {
+        if let Err(message) = feed(target, input) {
             let (input, message) = smaller(target, input.to_vec(), message);
             return Err(Box::new(FailingInput { input, message, tried }));
         }
@@ -82,7 +82,7 @@ pub fn play(
     Ok(total)
 }
 
-fn fed(target: &Target, input: &[u8]) -> Result<(), String> {
+fn feed(target: &Target, input: &[u8]) -> Result<(), String> {
     panic::catch_unwind(AssertUnwindSafe(|| (target.run)(input))).map_err(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);
         text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
@@ -98,7 +98,7 @@ fn smaller(target: &Target, mut input: Vec<u8>, mut message: String) -> (Vec<u8>
             left -= 1;
             let mut less = input.clone();
             drop(less.drain(at..(at + size).min(less.len())));
-            match fed(target, &less) {
+            match feed(target, &less) {
                 Err(now) => (input, message) = (less, now),
                 Ok(()) => at += size,
             }

@@ -153,7 +153,7 @@ impl Client {
     }
 
     /// The final answer of every answered command: true if it was accepted.
-    pub(crate) fn told(&self) -> Vec<(String, bool)> {
+    pub(crate) fn list_answers(&self) -> Vec<(String, bool)> {
         let ended = |order: &ClientCommand| Some((order.id.clone(), order.end?));
         self.orders().iter().filter_map(ended).collect()
     }
@@ -310,7 +310,7 @@ impl Client {
         machine.violations.expect(same, "what a client heard is what the records say", || {
             format!("{}: {wrong:?}, {} of {}", self.name, heard.len(), all.len())
         });
-        for (id, accepted) in self.told() {
+        for (id, accepted) in self.list_answers() {
             let times = history.iter().filter(|record| {
                 matches!(&record.event,
                 Event::MessageAccepted { command, .. } if *command.0 == *id)

@@ -73,7 +73,7 @@ impl Disk {
     }
 
     /// The content without any fault, for checks.
-    pub(crate) fn kept(&self) -> &Memory {
+    pub(crate) fn durable(&self) -> &Memory {
         &self.kept
     }
 

@@ -115,7 +115,7 @@ async fn look_back(script: &Script, machine: &Machine, engine_host: &EngineHost)
             laws::cli::of_session(history, violations);
         } else {
             laws::of_session(history, &machine.limits, violations);
-            laws::of_snapshot(machine.disk.kept(), *session, history, violations).await;
+            laws::of_snapshot(machine.disk.durable(), *session, history, violations).await;
         }
     }
     laws::answers::of_effects(&machine.ledger.entries(), &histories, violations);

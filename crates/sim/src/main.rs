@@ -63,7 +63,7 @@ impl Args {
     }
 }
 
-fn named(world: World) -> String {
+fn world_name(world: World) -> String {
     world.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
 }
 
@@ -153,7 +153,7 @@ fn report(args: &Args, found: RunState, began: Instant) -> Result<ExitCode> {
     }
     for (seed, played) in totals.failed.iter().filter(|_| !args.brief) {
         let script = args.script_of(*seed);
-        let world = named(args.world);
+        let world = world_name(args.world);
         println!(
             "seed {seed} breaks a promise; to see it again: cargo xtask sim --from {seed} --seeds 1 --world {world}"
         );

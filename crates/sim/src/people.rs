@@ -42,11 +42,11 @@ impl Answers {
 
 /// A message with this mark.
 pub(crate) fn words(mark: usize) -> CommandBody {
-    CommandBody::Message { content: vec![Block::Text(said(mark))] }
+    CommandBody::Message { content: vec![Block::Text(message_text(mark))] }
 }
 
 /// The text of that message.
-pub(crate) fn said(mark: usize) -> String {
+pub(crate) fn message_text(mark: usize) -> String {
     format!("please «{mark}»")
 }
 
@@ -104,7 +104,7 @@ pub(crate) async fn decide(
     session: SessionId,
     allow: Option<bool>,
 ) {
-    let Ok((state, _)) = fold(machine.disk.kept(), session).await else { return };
+    let Ok((state, _)) = fold(machine.disk.durable(), session).await else { return };
     for question in Question::open_in(&state) {
         let id = question.id.to_string();
         let mut dice = chance(machine.seed, &format!("decide {id}"));
@@ -133,7 +133,7 @@ pub(crate) async fn decide(
 
 /// Settles the open doubts of a session, each from two windows at once.
 pub(crate) async fn settle(machine: &Machine, answers: &Answers, session: SessionId) {
-    let Ok((state, _)) = fold(machine.disk.kept(), session).await else { return };
+    let Ok((state, _)) = fold(machine.disk.durable(), session).await else { return };
     for doubt in state.doubts.all_open() {
         let call = doubt.call.clone();
         let mut dice = chance(machine.seed, &format!("settle {session} {call}"));
@@ -259,6 +259,6 @@ impl Watcher {
 /// The durable record at a position; `None` if there is none.
 pub(crate) async fn at(machine: &Machine, session: SessionId, seq: Seq) -> Option<Record> {
     let limits = PageLimits { records: 1, ..PageLimits::default() };
-    let page = machine.disk.kept().read(session, seq - 1, limits).await.ok()?;
+    let page = machine.disk.durable().read(session, seq - 1, limits).await.ok()?;
     page.records.first()?.record().ok()
 }

@@ -22,7 +22,7 @@ use crate::{
     check::{Violation, Violations},
     disk::Disk,
     laws,
-    people::{Answers, Watcher, command, decide, said, send, settle, words},
+    people::{Answers, Watcher, command, decide, message_text, send, settle, words},
     process::Machine,
     script::{Script, ScriptAction, Step, World},
     world::{SimClock, Tasks, world},
@@ -180,7 +180,7 @@ impl Simulation {
             ScriptAction::Say { session, via, .. } if !self.clients.is_empty() => {
                 let client = Arc::clone(&self.clients[session * 2 + via % 2]);
                 let (mark, machine) = (step.id, Arc::clone(&self.machine));
-                self.doing.spawn(client.say(machine, format!("say-{mark}"), said(mark)));
+                self.doing.spawn(client.say(machine, format!("say-{mark}"), message_text(mark)));
                 true
             }
             ScriptAction::Cut { session, away_ms } => {
@@ -228,7 +228,7 @@ impl Simulation {
                 let body = CommandBody::SetTimer {
                     timer: Some(format!("timer-{mark}").into()),
                     when: TimerRequest::After(after_ms),
-                    message: said(mark),
+                    message: message_text(mark),
                 };
                 self.submit(session, via, format!("timer-{mark}"), body, false);
             }
@@ -355,15 +355,15 @@ impl Simulation {
     /// Describes a session with unfinished work; `None` if there is none.
     async fn busy(&self) -> Option<String> {
         // The journal's index of unfinished sessions is fast; the records decide.
-        let unfinished = self.machine.disk.kept().unfinished(None, 1).await.unwrap_or_default();
+        let unfinished = self.machine.disk.durable().unfinished(None, 1).await.unwrap_or_default();
         if let Some(first) = unfinished.first() {
             return Some(format!("{first:?}"));
         }
         for session in self.everyone().await {
-            let Ok((state, _)) = fold(self.machine.disk.kept(), session).await else {
+            let Ok((state, _)) = fold(self.machine.disk.durable(), session).await else {
                 return Some(format!("{session} cannot be read"));
             };
-            let inbox = self.machine.disk.kept().inbox(session).await.unwrap_or_default();
+            let inbox = self.machine.disk.durable().inbox(session).await.unwrap_or_default();
             if let Some(timer) = state.timers.all().next() {
                 return Some(format!("{session}: {timer:?}"));
             }
@@ -409,10 +409,11 @@ impl Simulation {
         for (session, history) in &histories {
             laws::of_session(history, &self.machine.limits, violations);
             laws::of_replay(*session, history, &self.machine.limits, violations);
-            laws::of_snapshot(self.machine.disk.kept(), *session, history, violations).await;
+            laws::of_snapshot(self.machine.disk.durable(), *session, history, violations).await;
         }
         #[cfg(feature = "gateways")]
-        laws::views::of_views(script.seed, self.machine.disk.kept(), &histories, violations).await;
+        laws::views::of_views(script.seed, self.machine.disk.durable(), &histories, violations)
+            .await;
         laws::answers::of_answers(&self.answers.all(), &histories, violations);
         laws::answers::of_effects(&self.machine.ledger.entries(), &histories, violations);
         (SimResult { violations: violations.all(), ..played }, histories)
@@ -422,7 +423,7 @@ impl Simulation {
 /// All sessions in this state, or in any if `None`, children included, oldest first.
 pub(crate) async fn sessions(machine: &Machine, state: Option<SessionState>) -> Vec<SessionId> {
     let filter = Filter { limit: 10_000, state, ..Filter::default() };
-    let all = machine.disk.kept().sessions(filter).await.unwrap_or_default();
+    let all = machine.disk.durable().sessions(filter).await.unwrap_or_default();
     let mut ids: Vec<_> = all.into_iter().map(|summary| summary.session).collect();
     ids.sort_unstable();
     ids
@@ -470,7 +471,7 @@ pub(crate) async fn gather(
 pub(crate) async fn records(machine: &Machine, session: SessionId) -> Vec<Record> {
     let (mut all, mut after) = (Vec::new(), 0);
     loop {
-        let page = machine.disk.kept().read(session, after, PageLimits::default()).await;
+        let page = machine.disk.durable().read(session, after, PageLimits::default()).await;
         let Ok(page) = page else { return all };
         let Some(last) = page.records.last() else { return all };
         after = last.seq;

@@ -110,7 +110,7 @@ impl ServicesWorld {
         let deadline = self.machine.clock.elapsed() + REST;
         loop {
             let unfinished =
-                budao_journal::Reader::unfinished(self.machine.disk.kept(), None, 1).await;
+                budao_journal::Reader::unfinished(self.machine.disk.durable(), None, 1).await;
             let Some(first) = unfinished.unwrap_or_default().first().map(|it| format!("{it:?}"))
             else {
                 return;

@@ -282,7 +282,7 @@ impl SmcpWorld {
             let bound = tokio::time::timeout(Duration::from_secs(5), running.hub.close()).await;
             office.violations.expect(bound.is_ok(), "a hub stops within its patience", String::new);
             if office.slot().running.as_ref().is_some_and(|now| now.number == running.number) {
-                office.book.settled(running.number, "a hub that stops answers what it heard");
+                office.book.check_answers(running.number, "a hub that stops answers what it heard");
                 office.kill(away_ms);
             }
         }));
@@ -290,7 +290,7 @@ impl SmcpWorld {
 
     fn look_back(&self, script: &Script) -> SimResult {
         if let Some(running) = self.slot().running.clone() {
-            self.book.settled(running.number, "every question is answered");
+            self.book.check_answers(running.number, "every question is answered");
             let stats = running.hub.stats();
             let left = (stats.calls_under_way, stats.connections, stats.rooms, stats.computers);
             self.violations.expect(left == (0, 0, 0, 0), "nothing is left of who is gone", || {
@@ -303,7 +303,7 @@ impl SmcpWorld {
                 || format!("{late} came, {} were counted", stats.answers_late),
             );
         }
-        self.book.played(script, self.violations.all())
+        self.book.sum_up(script, self.violations.all())
     }
 }
 

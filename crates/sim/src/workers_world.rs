@@ -277,7 +277,8 @@ impl WorkersWorld {
         while self.doing.join_next().await.is_some() {}
         let deadline = self.machine.clock.elapsed() + REST;
         loop {
-            let unfinished = self.machine.disk.kept().unfinished(None, 1).await.unwrap_or_default();
+            let unfinished =
+                self.machine.disk.durable().unfinished(None, 1).await.unwrap_or_default();
             let Some(first) = unfinished.first().map(|it| format!("{it:?}")) else { return };
             if self.machine.clock.elapsed() > deadline {
                 return self.machine.violations.add("every wait ends", || first);

@@ -14,8 +14,8 @@ pub(super) fn schema(bytes: &[u8]) {
     let Ok(schema) = serde_json::from_str::<Value>(schema) else { return };
     let Ok(toolbox) = offering(&schema) else { return };
     for tool in ["plain", "mended"] {
-        checked(&toolbox, tool, arguments.as_bytes());
-        checked(&toolbox, tool, b"{}");
+        check_call(&toolbox, tool, arguments.as_bytes());
+        check_call(&toolbox, tool, b"{}");
     }
 }
 
@@ -24,7 +24,7 @@ pub(super) fn arguments(bytes: &[u8]) {
     static TOOLBOX: OnceLock<Toolbox> = OnceLock::new();
     let toolbox = TOOLBOX.get_or_init(|| offering(&everything()).expect("a schema of ours"));
     for tool in ["plain", "mended"] {
-        checked(toolbox, tool, bytes);
+        check_call(toolbox, tool, bytes);
     }
 }
 
@@ -37,7 +37,7 @@ fn offering(schema: &Value) -> Result<Toolbox, budao_core::Fault> {
     Ok(Toolbox::builder().add(tool("plain", false))?.add(tool("mended", true))?.build())
 }
 
-fn checked(toolbox: &Toolbox, tool: &str, text: &[u8]) {
+fn check_call(toolbox: &Toolbox, tool: &str, text: &[u8]) {
     let limits = Limits { frame_bytes: 32 * 1024, ..Limits::default() };
     match toolbox.check_text(tool, text, &limits) {
         Ok(ready) => {

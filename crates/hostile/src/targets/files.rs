@@ -31,7 +31,7 @@ const RECORDS: u64 = 3;
 /// difference, the size of reads makes no difference, and no lease remains.
 pub(super) fn import(bytes: &[u8]) {
     static PLACE: OnceLock<Mutex<(Scratch, Sqlite)>> = OnceLock::new();
-    let place = locked(&PLACE, || {
+    let place = lock_or_make(&PLACE, || {
         let place = Scratch::new();
         let journal = place.runtime.block_on(open(&place.file()));
         (place, journal)
@@ -62,9 +62,9 @@ pub(super) fn import(bytes: &[u8]) {
 /// Its epoch changes exactly if the file is a valid watermark that is ahead of the journal.
 pub(super) fn witness(bytes: &[u8]) {
     static PLACE: OnceLock<Mutex<(Scratch, JournalFiles)>> = OnceLock::new();
-    let place = locked(&PLACE, || {
+    let place = lock_or_make(&PLACE, || {
         let place = Scratch::new();
-        let files = place.runtime.block_on(written(&place));
+        let files = place.runtime.block_on(write_files(&place));
         (place, files)
     });
     let (place, files) = &*place;
@@ -99,7 +99,7 @@ impl Scratch {
 }
 
 /// State shared between inputs; it is rebuilt after an input that panicked.
-fn locked<T>(kept: &OnceLock<Mutex<T>>, make: impl Fn() -> T) -> MutexGuard<'_, T> {
+fn lock_or_make<T>(kept: &OnceLock<Mutex<T>>, make: impl Fn() -> T) -> MutexGuard<'_, T> {
     let kept = kept.get_or_init(|| Mutex::new(make()));
     kept.lock().unwrap_or_else(|broken| {
         kept.clear_poison();
@@ -149,7 +149,7 @@ struct JournalFiles {
     epoch: String,
 }
 
-async fn written(place: &Scratch) -> JournalFiles {
+async fn write_files(place: &Scratch) -> JournalFiles {
     let journal = open(&place.file()).await;
     append(&journal, 0).await;
     let info = journal.info(SESSION).await.expect("it can be asked").expect("it is there");

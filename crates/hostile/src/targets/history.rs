@@ -24,7 +24,7 @@ pub(super) fn events(bytes: &[u8]) {
             step(&mut session, Input::Command(command));
         }
     }
-    resumed(session);
+    resume(session);
 }
 
 /// A session state in the format of a snapshot.
@@ -33,11 +33,11 @@ pub(super) fn snapshot(bytes: &[u8]) {
     let kept = serde_json::to_vec(&session).expect("a state can be written");
     let again: Session = serde_json::from_slice(&kept).expect("and read again");
     assert_eq!(again, session);
-    resumed(session);
+    resume(session);
 }
 
 /// A new writer can resume the session, and can end it.
-fn resumed(mut session: Session) {
+fn resume(mut session: Session) {
     step(&mut session, Input::Resumed);
     for turn in [0, session.turns] {
         step(&mut session, Input::TimerFired { turn });

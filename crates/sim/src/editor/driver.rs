@@ -19,7 +19,7 @@ use tokio::{
 
 use super::{EditorAction, engine_host::EngineHost};
 use crate::{
-    people::said,
+    people::message_text,
     process::Machine,
     script::{Script, pick},
     world::chance,
@@ -263,7 +263,7 @@ impl Editor {
             EditorAction::Prompt { session, mark } => {
                 let twist =
                     if self.engine_host.is_cli() { *pick(&mut self.dice, TWISTS) } else { "" };
-                let text = format!("{} {twist}", said(mark));
+                let text = format!("{} {twist}", message_text(mark));
                 let id = self.sessions[session].clone().unwrap_or_default();
                 let prompt = json!([{"type": "text", "text": text.trim()}]);
                 let params = json!({"sessionId": id, "prompt": prompt});
@@ -348,14 +348,14 @@ impl Editor {
             return;
         };
         match (value["method"].as_str(), value["id"].as_u64()) {
-            (Some("session/update"), _) => self.updated(&value),
+            (Some("session/update"), _) => self.take_update(&value),
             (Some("session/request_permission"), _) => self.pending.push(value),
-            (None, Some(id)) => self.settled(id, value),
+            (None, Some(id)) => self.take_answer(id, value),
             _ => {}
         }
     }
 
-    fn settled(&mut self, id: u64, value: Value) {
+    fn take_answer(&mut self, id: u64, value: Value) {
         let asked = self.open.remove(&id);
         self.law(asked.is_some(), "a request of an editor has one answer", &value);
         if let Some(PendingRequest::Prompt { session, mark }) = asked {
@@ -375,7 +375,7 @@ impl Editor {
         self.answers.insert(id, value);
     }
 
-    fn updated(&mut self, value: &Value) {
+    fn take_update(&mut self, value: &Value) {
         let (params, update) = (&value["params"], &value["params"]["update"]);
         let session = params["sessionId"].as_str().unwrap_or_default();
         let loads = |asked: &PendingRequest| matches!(asked, PendingRequest::Load { session: of } if of == session);
@@ -385,7 +385,7 @@ impl Editor {
         match update["sessionUpdate"].as_str() {
             Some("agent_message_chunk") => {
                 let text = update["content"]["text"].as_str().unwrap_or_default();
-                self.belongs(session, marked(text), value);
+                self.belongs(session, read_mark(text), value);
             }
             Some("tool_call" | "tool_call_update") => {
                 let id = update["toolCallId"].as_str().unwrap_or_default().to_owned();
@@ -422,6 +422,6 @@ impl Editor {
 }
 
 /// The number in the mark of a text: 7 for `«7»`.
-fn marked(text: &str) -> Option<usize> {
+fn read_mark(text: &str) -> Option<usize> {
     text.split_once('«')?.1.split_once('»')?.0.split('.').next()?.parse().ok()
 }

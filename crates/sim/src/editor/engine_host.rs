@@ -176,7 +176,7 @@ impl EngineHost {
     pub(super) async fn rest(&self) {
         self.start();
         for _ in 0..200 {
-            let unfinished = self.machine.disk.kept().unfinished(None, 100).await;
+            let unfinished = self.machine.disk.durable().unfinished(None, 100).await;
             let unfinished = unfinished.unwrap_or_default();
             if unfinished.is_empty() {
                 return;
@@ -190,7 +190,7 @@ impl EngineHost {
 
     /// Allows everything a session asks.
     async fn decide(&self, session: SessionId) {
-        let Ok((state, _)) = fold(self.machine.disk.kept(), session).await else { return };
+        let Ok((state, _)) = fold(self.machine.disk.durable(), session).await else { return };
         let Some((engine, _)) = self.engine() else { return };
         for question in Question::open_in(&state) {
             let ask = CommandBody::Decide {

@@ -22,7 +22,7 @@ pub(crate) fn of_session(history: &[Record], violations: &Violations) {
         };
         match &record.event {
             Event::MessageAccepted { command, content } => {
-                marks.insert(command.clone(), content.iter().find_map(marked));
+                marks.insert(command.clone(), content.iter().find_map(answered_mark));
                 law(accepted.insert(command.clone()), "a message is accepted once");
             }
             Event::MessageWithdrawn { command, .. } => {
@@ -37,7 +37,7 @@ pub(crate) fn of_session(history: &[Record], violations: &Violations) {
             }
             Event::ModelAnswered { content, .. } => {
                 for block in content {
-                    let said = marked(block);
+                    let said = answered_mark(block);
                     let is_ours = asked.is_none() || said.is_none() || said == asked;
                     law(is_ours, "an answer belongs to its own turn");
                     if let Block::ToolUse(call) = block {
@@ -66,7 +66,7 @@ pub(crate) fn of_session(history: &[Record], violations: &Violations) {
 }
 
 /// The mark of the prompt that a text block answers.
-fn marked(block: &Block) -> Option<String> {
+fn answered_mark(block: &Block) -> Option<String> {
     let Block::Text(text) = block else { return None };
     mark(text)
 }

@@ -113,7 +113,7 @@ impl CallLedger {
     }
 
     /// The hub has processed a request: one with an id in use must be refused.
-    pub(super) fn heard(&self, nonce: u64, was_taken: bool) {
+    pub(super) fn check_request(&self, nonce: u64, was_taken: bool) {
         let pages = self.pages();
         let Some(call) = pages.calls.get(&nonce).filter(|call| call.is_tool) else { return };
         let refused = call.answered && call.asked.is_none();
@@ -129,7 +129,7 @@ impl CallLedger {
     }
 
     /// The hub has processed a cancel: it must have reached the computer, unless that is disconnected.
-    pub(super) fn cancelled(&self, meant: Option<(u64, u32)>) {
+    pub(super) fn check_cancel(&self, meant: Option<(u64, u32)>) {
         let Some((nonce, before)) = meant else { return };
         let pages = self.pages();
         let Some(call) = pages.calls.get(&nonce) else { return };
@@ -218,7 +218,7 @@ impl CallLedger {
     }
 
     /// Checks that every request this hub received is answered.
-    pub(super) fn settled(&self, hub: u32, promise: &'static str) {
+    pub(super) fn check_answers(&self, hub: u32, promise: &'static str) {
         let pages = self.pages();
         let open = |call: &&Call| !call.answered && call.heard.is_some_and(|(of, ..)| of == hub);
         if let Some(call) = pages.calls.values().find(open) {
@@ -238,7 +238,7 @@ impl CallLedger {
         self.pages().late.get(&hub).copied().unwrap_or_default()
     }
 
-    pub(super) fn played(&self, script: &Script, violations: Vec<Violation>) -> SimResult {
+    pub(super) fn sum_up(&self, script: &Script, violations: Vec<Violation>) -> SimResult {
         let pages = self.pages();
         let told = pages.counts.get("answered").copied().unwrap_or_default();
         let line = |(nonce, call): (&u64, &Call)| format!("{nonce} {call:?}");

@@ -177,9 +177,9 @@ impl HubConnection {
         let text = serde_json::json!([name, payload]).to_string();
         desk.handle_event(Arc::clone(self) as _, &text, false, id);
         if let Some(nonce) = nonce {
-            book.heard(nonce, taken);
+            book.check_request(nonce, taken);
         }
-        book.cancelled(meant);
+        book.check_cancel(meant);
     }
 
     /// Handles a client's answer, which may refer to no request.

@@ -43,7 +43,7 @@ impl WorkerBook {
     }
 
     /// The server accepted a result.
-    pub(crate) fn reported(&self, call: &CallName, content: &Value) {
+    pub(crate) fn record_report(&self, call: &CallName, content: &Value) {
         let name = (call.0.clone(), call.1.clone());
         self.entries().reported.insert(name, content.clone());
     }
@@ -63,7 +63,7 @@ impl WorkerBook {
         self.entries().cuts
     }
 
-    pub(crate) fn begun(&self) -> BTreeMap<String, u32> {
+    pub(crate) fn count_starts(&self) -> BTreeMap<String, u32> {
         self.entries().begun.clone()
     }
 

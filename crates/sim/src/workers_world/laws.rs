@@ -37,7 +37,7 @@ pub(super) fn of_calls(
     violations: &Violations,
 ) {
     let Some(session) = history.first().map(|record| record.session.to_string()) else { return };
-    let (begun, reports) = (book.begun(), book.reports());
+    let (begun, reports) = (book.count_starts(), book.reports());
     for (id, call) in read(history, violations) {
         let key = format!("{session}.{id}");
         let law = |holds: bool, promise: &'static str| {

@@ -246,8 +246,8 @@ impl WorkerProcess {
         let metadata = &frame["metadata"];
         let is_accepted = metadata["status"] == "accepted";
         match (frame["event"].as_str(), metadata["command_id"].as_str()) {
-            (Some("tool.call"), _) => self.called(line, frame),
-            (Some("tool.cancel"), _) => self.cancelled(line, frame),
+            (Some("tool.call"), _) => self.take_call(line, frame),
+            (Some("tool.cancel"), _) => self.take_cancel(line, frame),
             (_, Some(id)) if line.offer.as_deref() == Some(id) => {
                 if !is_accepted {
                     return false;
@@ -258,7 +258,7 @@ impl WorkerProcess {
             (_, Some(id)) => {
                 let passes = ["transient", "resource"]
                     .contains(&metadata["category"].as_str().unwrap_or_default());
-                self.answered(line, id, (is_accepted, passes));
+                self.take_answer(line, id, (is_accepted, passes));
             }
             _ => {}
         }
@@ -284,7 +284,7 @@ impl WorkerProcess {
         frame
     }
 
-    fn called(&mut self, line: &Line, frame: &Value) {
+    fn take_call(&mut self, line: &Line, frame: &Value) {
         let Some(call) = name_of(frame) else { return };
         let is_busy = self.calls.len() >= self.capacity || self.dice.random_bool(0.05);
         if self.calls.contains_key(&call) || self.is_draining || is_busy {
@@ -296,7 +296,7 @@ impl WorkerProcess {
         self.calls.insert(call, HeldCall::Claiming(id, claim, Box::new(frame.clone())));
     }
 
-    fn cancelled(&mut self, line: &Line, frame: &Value) {
+    fn take_cancel(&mut self, line: &Line, frame: &Value) {
         let Some(call) = name_of(frame) else { return };
         let Some(HeldCall::Running(running)) = self.calls.get(&call) else { return };
         running.abort();
@@ -308,7 +308,7 @@ impl WorkerProcess {
     }
 
     /// Takes the answer to a claim or a result.
-    fn answered(&mut self, line: &Line, answered: &str, (is_accepted, passes): (bool, bool)) {
+    fn take_answer(&mut self, line: &Line, answered: &str, (is_accepted, passes): (bool, bool)) {
         let found = self.calls.iter().find(|(_, held)| match held {
             HeldCall::Claiming(id, ..) | HeldCall::Ended(id, _) => *id == answered,
             HeldCall::Running(_) => false,
@@ -327,7 +327,7 @@ impl WorkerProcess {
                 self.calls.insert(call, HeldCall::Ended(id, frame));
             }
             Some(HeldCall::Ended(_, frame)) if is_accepted => {
-                self.book.reported(&call, &frame["content"]);
+                self.book.record_report(&call, &frame["content"]);
                 // A process that forgets what it said says it again, in other words.
                 if self.dice.random_bool(0.1) {
                     let id = self.next_id("twice");
