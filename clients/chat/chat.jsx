@@ -4,7 +4,7 @@
 // it has seen; the server sends the last answer again from its start, also if it ended while the page was closed.
 
 import { useChat } from "@ai-sdk/react";
-import { DefaultChatTransport, lastAssistantMessageIsCompleteWithApprovalResponses } from "ai";
+import { DefaultChatTransport, lastAssistantMessageIsCompleteWithApprovalResponses, lastAssistantMessageIsCompleteWithToolCalls } from "ai";
 import { resumingFetch } from "budao/front-end";
 import { useEffect, useState } from "react";
 import { createRoot } from "react-dom/client";
@@ -17,9 +17,14 @@ const headers = { authorization: `Bearer ${address.get("token") ?? ""}` };
 const stored = JSON.parse(localStorage.getItem("chat") ?? "null") ?? { id: crypto.randomUUID(), messages: [] };
 const store = (messages) => localStorage.setItem("chat", JSON.stringify({ id: stored.id, messages }));
 
+/** A tool that runs in the page. It changes nothing, so it needs no approval. */
+const tools = [{ name: "time_zone", description: "The time zone of the user.", parameters: { type: "object" }, metadata: { readOnly: true } }];
+const timeZone = () => Intl.DateTimeFormat().resolvedOptions().timeZone;
+
 const transport = new DefaultChatTransport({
   api: `${server}/api/chat`,
   headers,
+  body: { tools },
   fetch: resumingFetch(),
   // With `startIndex`, the last answer comes also if it is over.
   prepareReconnectToStreamRequest: ({ api, id }) => ({ api: `${api}/${encodeURIComponent(id)}/stream?startIndex=0` }),
@@ -47,12 +52,15 @@ function Part({ part, answer }) {
 
 function Chat() {
   const [text, setText] = useState("");
-  const { messages, status, error, sendMessage, addToolApprovalResponse, regenerate } = useChat({
+  const { messages, status, error, sendMessage, addToolApprovalResponse, addToolOutput, regenerate } = useChat({
     id: stored.id,
     messages: stored.messages,
     resume: stored.messages.length > 0,
     transport,
-    sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithApprovalResponses,
+    sendAutomaticallyWhen: (chat) => lastAssistantMessageIsCompleteWithApprovalResponses(chat) || lastAssistantMessageIsCompleteWithToolCalls(chat),
+    onToolCall: ({ toolCall: { toolName: tool, toolCallId } }) => {
+      if (tool === "time_zone") addToolOutput({ tool, toolCallId, output: timeZone() });
+    },
   });
   useEffect(() => store(messages), [messages]);
   const busy = status === "submitted" || status === "streaming";

@@ -150,3 +150,31 @@ test("a call waits for a click, over a reload, and is done when it is approved a
     }
   });
 });
+
+test("a failure is shown with its code, and another try answers", async () => {
+  await onChat('[[step]]\nfault = "model_authentication"\n[[step]]\ntext = "Back."\nrepeat = "forever"\n', async (page) => {
+    await send(page, "go");
+    await page.locator("[role=alert]").waitFor();
+    assert.match(await page.locator("[role=alert]").textContent(), /ERR_AUTH_001/);
+    await picture(page, "chat-failed");
+    await page.getByRole("button", { name: "Try again" }).click();
+    await until(async () => (await textOf(page)) === "Back.");
+    await ready(page);
+    assert.equal(await page.locator("[role=alert]").count(), 0);
+  });
+});
+
+test("a tool of the page runs in the page, and the same message goes on with its result", async () => {
+  const script = 'order = "history"\n[[step]]\ntext = "I ask. "\n[[step.call]]\ntool = "time_zone"\narguments = {}\n[[step]]\ntext = "I know."\nrepeat = "forever"\n';
+  await onChat(script, async (page) => {
+    await send(page, "go");
+    await until(async () => (await textOf(page)) === "I ask. I know.");
+    await ready(page);
+    assert.equal(await page.locator(".tool").getAttribute("data-state"), "output-available");
+    assert.equal(await answers(page).count(), 1);
+    assert.equal(await page.locator("[role=alert]").count(), 0);
+    await page.reload();
+    await until(async () => (await textOf(page)) === "I ask. I know.");
+    await picture(page, "chat-tool");
+  });
+});
