@@ -88,18 +88,24 @@ test("MCP servers are shown with their transport, their tools, and what failed s
   assert.ok(fs.existsSync(tools), "cargo build -p budao-smcp --example fake_mcp");
   const home = fs.mkdtempSync(path.join(os.tmpdir(), "budao-mcp-"));
   const server = (name, command) => `[[mcp]]\nname = "${name}"\ntransport = { type = "stdio", command = "${command}" }\n`;
-  fs.writeFileSync(path.join(home, "budao.toml"), server("desk", tools) + server("broken", "/nowhere/no-server") + '[[mcp]]\nname = "away"\ntransport = { type = "http", url = "http://127.0.0.1:9/mcp" }\n');
+  fs.writeFileSync(path.join(home, "short.sh"), `#!/bin/sh\nexec timeout 3 ${tools}\n`, { mode: 0o755 });
+  fs.writeFileSync(path.join(home, "budao.toml"), server("short", path.join(home, "short.sh")) + server("desk", tools) + server("broken", "/nowhere/no-server") + '[[mcp]]\nname = "away"\ntransport = { type = "http", url = "http://127.0.0.1:9/mcp" }\n');
   await onPage({ home, args: ["--config", "budao.toml"], where: "/machines" }, async (page, { api, seen }) => {
     const card = (name) => page.locator(`[data-server="${name}"]`);
     await page.locator('[data-server="desk"][data-state="connected"]').waitFor();
     assert.match(await card("desk").textContent(), /stdio.*\d+ tools.*connected · since \d\d:\d\d:\d\d/);
+    // One that ends by itself is seen to be connected, then to have failed.
+    const { since: first } = (await api("/api/stats?window=5m")).mcp.find(({ name }) => name === "short");
+    await card("short").getByText(/connected · since/).waitFor();
+    await card("short").getByText(/Last error: ERR_/).waitFor();
+    await until(async () => (await api("/api/stats?window=5m")).mcp.find(({ name }) => name === "short").since > first);
     await page.locator('[data-server="away"][data-state="down"]').waitFor();
     assert.match(await card("away").textContent(), /http.*failed, waiting to try again · since .*It waits .* before the next attempt.*Last error: ERR_/);
     await page.locator('[data-server="broken"][data-state="down"]').waitFor();
     assert.match(await card("broken").textContent(), /Last error: ERR_/);
     await picture(page, "mcp-servers");
     const { mcp } = await api("/api/stats?window=5m");
-    assert.deepEqual(mcp.map(({ name, transport, state }) => [name, transport, state]), [["desk", "stdio", "connected"], ["broken", "stdio", "down"], ["away", "http", "down"]]);
+    assert.deepEqual(mcp.slice(1).map(({ name, transport, state }) => [name, transport, state]), [["desk", "stdio", "connected"], ["broken", "stdio", "down"], ["away", "http", "down"]]);
     await page.setViewportSize({ width: 360, height: 740 });
     assert.equal(await overflow(page), 0);
     assert.deepEqual(seen.errors, []);

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { onPage, overflow, picture, until } from "../stage.mjs";
+import { onPage, overflow, picture, say, until } from "../stage.mjs";
 
 test("with the demo model a plan is a board, and a task that failed is restarted on it", async () => {
   await onPage({ model: "demo" }, async (page, { seen }) => {
@@ -39,6 +39,28 @@ test("with the demo model a plan is a board, and a task that failed is restarted
     await page.locator("#board li", { hasText: "fail once" }).locator(".by a").click();
     await page.waitForURL(`**/?session=${again}`);
     await page.getByText("It worked this time.").waitFor();
+    assert.deepEqual(seen.errors, []);
+  });
+});
+
+test("in Chinese the demo model plans in Chinese, and the text made of the results names the task that failed", async () => {
+  await onPage({ model: "demo:fast", where: "/faults/ERR_RATE_001" }, async (page, { origin, seen }) => {
+    await page.context().addCookies([{ name: "lang", value: "zh", url: origin }]);
+    await page.goto(`${origin}/`);
+    await page.locator("html[data-ready]").waitFor();
+    await page.check("#plan");
+    await say(page, "数到 3；失败一次；说 你好");
+    await page.locator('.question[data-state="open"] .allow').click();
+    await page.locator(".entry.end").waitFor();
+    assert.deepEqual(await page.locator("#board li").evaluateAll((tasks) => tasks.map(({ dataset }) => dataset.status)), ["completed", "failed", "completed"]);
+    await until(async () => (await page.locator("#board .by", { hasText: "demo" }).count()) === 5);
+    const result = await page.locator("#board .result").textContent();
+    assert.match(result, /3 个任务中有 2 个给出了结果.*失败一次.*失败：.*你好/s);
+    assert.match(await page.locator("#board .by").first().textContent(), /由 demo.* 制定 · 它的会话/);
+    await page.locator("#side-list li.part", { hasText: "计划" }).waitFor();
+    await page.locator("#side-list li.part", { hasText: "汇总" }).waitFor();
+    await page.evaluate(() => scrollTo(0, 0));
+    await picture(page, "demo-plan-zh");
     assert.deepEqual(seen.errors, []);
   });
 });

@@ -6,6 +6,8 @@ import { ago, at, beforePaint, h, number, refill, say, t } from "./kit.js";
 /** Sessions a search by title looks at. */
 const SEARCH_MAX = 1000;
 const PAGE = 50;
+/** The titles that the server gives the sessions of a plan's stages, and the words of the board for them. */
+const STAGES = { planning: "plan", aggregation: "aggregate" };
 
 let sessions = [];
 let next;
@@ -29,6 +31,11 @@ function nested(list) {
   return [...families.values()].flatMap(([first, ...rest]) => [first, ...rest.map((item) => ({ ...item, isPart: true }))]);
 }
 
+function titleOf({ title, isPart }) {
+  const stage = isPart ? STAGES[title] : undefined;
+  return stage === undefined ? (title ?? t("untitled")) : t(stage);
+}
+
 function row(item) {
   const isHere = item.session_id === current;
   return h(
@@ -37,7 +44,7 @@ function row(item) {
     h(
       "a",
       { href: `/?session=${encodeURIComponent(item.session_id)}`, "aria-current": isHere ? "page" : undefined },
-      h("span", { class: "side-title", dir: "auto" }, item.title ?? t("untitled")),
+      h("span", { class: "side-title", dir: "auto" }, titleOf(item)),
       h("span", { class: "side-when" }, item.state === "idle" ? "" : `${t(`state-${item.state}`)} · `, ago(item.updated_at)),
     ),
   );
