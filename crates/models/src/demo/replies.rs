@@ -1,5 +1,7 @@
 //! The demo model's replies, in the language of the request.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 use super::{
@@ -132,19 +134,34 @@ pub(super) fn describe_plan(tasks: usize, tongue: DemoLanguage) -> String {
     either(tongue, format!("{tasks} {noun}."), format!("{tasks} 个任务，同时进行。"))
 }
 
+/// What a prompt says of a task without a result, and the same in words of this model.
+const MISSING: [(&str, &str, &str); 3] = [
+    ("FAILED: ", "Failed: ", "失败："),
+    ("CANCELLED: ", "Stopped: ", "已停止："),
+    ("NOT DONE", "Not done", "未完成"),
+];
+
 /// One text from the results of tasks, each with its title. A task without a result says why.
 pub(super) fn combine_results(results: &[(&str, &str)], tongue: DemoLanguage) -> String {
-    let lacks =
-        |result: &str| ["FAILED", "CANCELLED", "NOT DONE"].iter().any(|it| result.starts_with(it));
-    let missing = results.iter().filter(|(_, result)| lacks(result)).count();
-    let (all, done) = (results.len(), results.len() - missing);
+    let (mut done, mut sections) = (0, String::new());
+    for (title, result) in results {
+        let missing = MISSING.iter().find(|(mark, ..)| result.starts_with(mark));
+        done += usize::from(missing.is_none());
+        let result = missing.map_or_else(
+            || (*result).to_owned(),
+            |(mark, english, chinese)| {
+                either(tongue, (*english).to_owned(), (*chinese).to_owned()) + &result[mark.len()..]
+            },
+        );
+        let _infallible = write!(sections, "\n\n**{title}**\n\n{result}");
+    }
+    let all = results.len();
     let head = either(
         tongue,
         format!("{done} of {all} tasks gave a result."),
         format!("{all} 个任务中有 {done} 个给出了结果。"),
     );
-    let section = |(title, result): &(&str, &str)| format!("\n\n**{title}**\n\n{result}");
-    head + &results.iter().map(section).collect::<String>()
+    head + &sections
 }
 
 /// Describes the result of one goal.

@@ -323,7 +323,7 @@ fn it_combines_the_results_of_tasks_and_names_what_is_missing() {
         The question:\ncount to 2; read b.md\n\n## Task 1: count to 2\n1 2\n\n## Task 2: read b.md\nFAILED: no\n";
     let said = Session::new().turn(prompt, |_, _| unreachable!());
     let expected =
-        "1 of 2 tasks gave a result.\n\n**count to 2**\n\n1 2\n\n**read b.md**\n\nFAILED: no";
+        "1 of 2 tasks gave a result.\n\n**count to 2**\n\n1 2\n\n**read b.md**\n\nFailed: no";
     assert_eq!(said, expected);
 }
 
