@@ -19,7 +19,7 @@ use crate::{
     event::{Cursor, Event},
     pending::{Pending, Reply},
     session::Error,
-    socket::{ConnectionEnd, Socket, lost},
+    socket::{ConnectionEnd, Socket, loss_fault},
 };
 
 /// One command from a [`Session`](crate::Session) handle.
@@ -236,7 +236,7 @@ impl ConnectionTask {
     ) -> Result<(), ConnectionEnd> {
         if handshake.resume.is_some() && event.answers() == handshake.resume.as_deref() {
             handshake.resume = None;
-            return self.resumed(event, socket, handshake).await;
+            return self.take_resume_answer(event, socket, handshake).await;
         }
         if self.thread.is_none() && event.answers().is_some() {
             self.thread =
@@ -266,7 +266,7 @@ impl ConnectionTask {
         let at = thread.cursor().seq;
         if self.gap_at.replace(at) != Some(at) {
             return Err(ConnectionEnd::Lost(
-                lost().with_cause(format!("frames after {at} up to {to} are missing")),
+                loss_fault().with_cause(format!("frames after {at} up to {to} are missing")),
             ));
         }
         let gap = thread.give_up(to, "missing");
@@ -277,7 +277,7 @@ impl ConnectionTask {
     }
 
     /// Handles the answer to a resume, then resends all unanswered commands.
-    async fn resumed(
+    async fn take_resume_answer(
         &mut self,
         event: Event,
         socket: &mut Socket,
@@ -285,7 +285,7 @@ impl ConnectionTask {
     ) -> Result<(), ConnectionEnd> {
         if event.is_refusal() {
             let fault =
-                lost().with_cause(format!("the session cannot be resumed: {}", event.text()));
+                loss_fault().with_cause(format!("the session cannot be resumed: {}", event.text()));
             if let Some(opened) = self.opened.take() {
                 let _ = opened.send(Err(Error::Rejected(Box::new(event))));
             } else {
@@ -294,7 +294,9 @@ impl ConnectionTask {
             return Err(ConnectionEnd::Refused(fault));
         }
         handshake.is_established = true;
-        if let Some(fault) = self.thread.as_mut().and_then(|thread| thread.resumed(&event)) {
+        if let Some(fault) =
+            self.thread.as_mut().and_then(|thread| thread.take_resume_answer(&event))
+        {
             self.deliver(Err(fault));
         }
         if let Some(opened) = self.opened.take() {
@@ -304,7 +306,7 @@ impl ConnectionTask {
         self.send_again(socket).await
     }
 
-    /// Delivers `error.connection_lost`, which the server cannot send itself.
+    /// Delivers `error.loss_fault`, which the server cannot send itself.
     async fn report_loss(&mut self, fault: &Fault, uptime: Duration) {
         let Some(thread) = &self.thread else { return };
         let fault = fault
@@ -367,6 +369,8 @@ async fn wait_for_room(out: &mpsc::Sender<StreamItem>) {
 async fn read_event(socket: &mut Socket, deadline: Instant) -> Result<Event, ConnectionEnd> {
     match tokio::time::timeout_at(deadline, socket.next()).await {
         Ok(received) => received,
-        Err(_) => Err(ConnectionEnd::Lost(lost().with_cause("no data received for too long"))),
+        Err(_) => {
+            Err(ConnectionEnd::Lost(loss_fault().with_cause("no data received for too long")))
+        }
     }
 }

@@ -48,7 +48,7 @@ impl CursorTracker {
         let Some(seq) = event.seq else { return self.heartbeat(event) };
         if let Some(epoch) = event.epoch.as_deref().filter(|epoch| *epoch != self.cursor.epoch) {
             if !self.cursor.epoch.is_empty() {
-                return FrameStatus::OtherEpoch(self.replaced(epoch, None));
+                return FrameStatus::OtherEpoch(self.epoch_fault(epoch, None));
             }
             epoch.clone_into(&mut self.cursor.epoch);
         }
@@ -81,7 +81,7 @@ impl CursorTracker {
 
     /// Applies the answer to a resume. A returned fault names the unavailable part of the history; the cursor is then
     /// after that part.
-    pub(crate) fn resumed(&mut self, answer: &Event) -> Option<Fault> {
+    pub(crate) fn take_resume_answer(&mut self, answer: &Event) -> Option<Fault> {
         let epoch = answer.meta("epoch").as_str().unwrap_or_default();
         match answer.meta("status").as_str() {
             Some("gap") => Some(self.skip(answer)),
@@ -94,7 +94,7 @@ impl CursorTracker {
                 Some(fault)
             }
             Some("epoch_mismatch") => {
-                let fault = self.replaced(epoch, Some(number(answer.meta("head"))));
+                let fault = self.epoch_fault(epoch, Some(number(answer.meta("head"))));
                 self.cursor = Cursor { epoch: epoch.into(), seq: 0 };
                 Some(fault)
             }
@@ -125,7 +125,7 @@ impl CursorTracker {
         self.give_up(to, answer.meta("reason").as_str().unwrap_or("unknown"))
     }
 
-    fn replaced(&self, epoch: &str, head: Option<u64>) -> Fault {
+    fn epoch_fault(&self, epoch: &str, head: Option<u64>) -> Fault {
         let fault = Fault::new(Kind::EpochMismatch, Operation::ReplayEvents)
             .with(Fact::Session, self.session.clone())
             .with(Fact::Epoch, self.cursor.epoch.clone())
@@ -174,8 +174,9 @@ mod tests {
     #[test]
     fn the_server_names_a_gap_and_the_thread_goes_on_behind_it() {
         let mut thread = thread(4);
-        let gap =
-            thread.resumed(&answer(&json!({"status": "gap", "lost": [5, 20], "reason": "count"})));
+        let gap = thread.take_resume_answer(&answer(
+            &json!({"status": "gap", "lost": [5, 20], "reason": "count"}),
+        ));
         let gap = gap.unwrap();
         assert_eq!(gap.kind(), Kind::HistoryGap);
         assert_eq!(serde_json::to_value(gap.detail()).unwrap()["from_seq"], 5);
@@ -188,7 +189,8 @@ mod tests {
         let mut thread = thread(4);
         let other = Event { epoch: Some("e2".into()), ..frame(5, 4) };
         assert!(matches!(thread.classify(&other), FrameStatus::OtherEpoch(_)));
-        let fault = thread.resumed(&answer(&json!({"status": "epoch_mismatch", "epoch": "e2"})));
+        let fault =
+            thread.take_resume_answer(&answer(&json!({"status": "epoch_mismatch", "epoch": "e2"})));
         assert_eq!(fault.unwrap().kind(), Kind::EpochMismatch);
         assert_eq!(thread.cursor(), &Cursor { epoch: "e2".into(), seq: 0 });
     }

@@ -73,7 +73,7 @@ impl Pending {
 }
 
 /// The fault of a command whose connection task has ended.
-pub(crate) fn closed() -> Fault {
+pub(crate) fn closed_fault() -> Fault {
     Fault::new(Kind::ConnectionLost, Operation::SubmitCommand)
         .with_cause("the session was closed on this side")
 }

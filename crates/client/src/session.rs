@@ -181,7 +181,7 @@ impl Session {
         }
         let (reply, answer) = oneshot::channel();
         let ask = OutgoingCommand { id: id.to_owned(), frame, reply };
-        self.asks.send(ask).await.map_err(|_| pending::closed())?;
+        self.asks.send(ask).await.map_err(|_| pending::closed_fault())?;
         within(self.reply, answer).await
     }
 }
@@ -223,7 +223,7 @@ fn start(
 async fn within(limit: Duration, answer: oneshot::Receiver<Reply>) -> Reply {
     match tokio::time::timeout(limit, answer).await {
         Ok(Ok(reply)) => reply,
-        Ok(Err(_)) => Err(pending::closed().into()),
+        Ok(Err(_)) => Err(pending::closed_fault().into()),
         Err(_) => Err(Fault::new(Kind::RequestTimedOut, Operation::SubmitCommand)
             .with(Fact::TimeoutMs, limit)
             .into()),

@@ -92,10 +92,12 @@ impl Socket {
                     Ok(event) => return Ok(event),
                     Err(error) => tracing::warn!(%error, "skipping frame: not an event"),
                 },
-                Some(Ok(Message::Close(frame))) => return Err(closed(frame)),
+                Some(Ok(Message::Close(frame))) => return Err(close_end(frame)),
                 Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(ConnectionEnd::Lost(lost().caused_by(&error))),
-                None => return Err(ConnectionEnd::Lost(lost())),
+                Some(Err(error)) => {
+                    return Err(ConnectionEnd::Lost(loss_fault().caused_by(&error)));
+                }
+                None => return Err(ConnectionEnd::Lost(loss_fault())),
             }
         }
     }
@@ -105,8 +107,10 @@ impl Socket {
         let sending = self.0.send(Message::text(frame.to_string()));
         match tokio::time::timeout(SEND, sending).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(ConnectionEnd::Lost(lost().caused_by(&error))),
-            Err(_) => Err(ConnectionEnd::Lost(lost().with_cause("the line takes no more bytes"))),
+            Ok(Err(error)) => Err(ConnectionEnd::Lost(loss_fault().caused_by(&error))),
+            Err(_) => {
+                Err(ConnectionEnd::Lost(loss_fault().with_cause("the line takes no more bytes")))
+            }
         }
     }
 
@@ -118,7 +122,7 @@ impl Socket {
 }
 
 /// The fault of a connection that broke without a close frame: code 1006.
-pub(crate) fn lost() -> Fault {
+pub(crate) fn loss_fault() -> Fault {
     Fault::new(Kind::ConnectionLost, Operation::Connect).with(Fact::CloseCode, 1006_u64)
 }
 
@@ -127,9 +131,9 @@ fn connecting(kind: Kind, client: &Client) -> Fault {
 }
 
 /// Classifies a close frame: its code says whether a reconnect can succeed.
-fn closed(frame: Option<CloseFrame>) -> ConnectionEnd {
+fn close_end(frame: Option<CloseFrame>) -> ConnectionEnd {
     let Some(frame) = frame else {
-        return ConnectionEnd::Lost(lost().with(Fact::CloseCode, 1005_u64));
+        return ConnectionEnd::Lost(loss_fault().with(Fact::CloseCode, 1005_u64));
     };
     let fault = Fault::new(Kind::ConnectionLost, Operation::Connect)
         .with(Fact::CloseCode, u64::from(u16::from(frame.code)))

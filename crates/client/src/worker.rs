@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::{
     client::Client,
     event::Event,
-    socket::{ConnectionEnd, Socket, lost},
+    socket::{ConnectionEnd, Socket, loss_fault},
 };
 
 /// Pause before a result that a busy server refused is sent again.
@@ -295,11 +295,11 @@ impl WorkerTask {
                 () = self.stop.cancelled(), if !self.stop.is_cancelled() => {}
                 received = tokio::time::timeout_at(deadline, socket.next()) => {
                     deadline = Instant::now() + silence;
-                    let event = received.map_err(|_| ConnectionEnd::Lost(lost()))??;
+                    let event = received.map_err(|_| ConnectionEnd::Lost(loss_fault()))??;
                     if event.answers() == Some(&offer_id) {
-                        self.offered(&event)?;
+                        self.take_offer_answer(&event)?;
                         *is_established = true;
-                        for frame in self.unanswered() {
+                        for frame in self.list_unanswered() {
                             socket.send(&frame).await?;
                         }
                     }
@@ -336,7 +336,7 @@ impl WorkerTask {
     }
 
     /// A refused offer ends the worker: the next one would be refused too. A busy server is asked again.
-    fn offered(&self, event: &Event) -> Result<(), ConnectionEnd> {
+    fn take_offer_answer(&self, event: &Event) -> Result<(), ConnectionEnd> {
         if !event.is_refusal() {
             return Ok(());
         }
@@ -354,7 +354,7 @@ impl WorkerTask {
     }
 
     /// The claims and results that have no answer yet.
-    fn unanswered(&self) -> Vec<Value> {
+    fn list_unanswered(&self) -> Vec<Value> {
         let of = |((session, step), held): (&CallRef, &ActiveCall)| match &held.state {
             ActiveState::Claiming { id, .. } => {
                 Some(claim_frame(id, session, step, held.attempt, &self.worker.id))

@@ -50,13 +50,13 @@ impl Post {
         let Self { source, generation, post_number, body, trace, event_bytes } = self;
         let mut events = match source.post(body, trace, event_bytes).await {
             Ok(events) => events,
-            Err(error) => return unanswered(error),
+            Err(error) => return request_fault(error),
         };
         let mut is_first = true;
         loop {
             let data = match events.next().await {
                 Some(Ok(data)) => data,
-                Some(Err(error)) => return (broken(error, is_first, event_bytes), false),
+                Some(Err(error)) => return (stream_fault(error, is_first, event_bytes), false),
                 None => {
                     return (upstream_cut("cut").with_cause("the agent ended the stream"), false);
                 }
@@ -84,7 +84,7 @@ impl Post {
 }
 
 /// The fault for a request without an event stream, and whether no byte of it left.
-fn unanswered(error: PostError) -> (Fault, bool) {
+fn request_fault(error: PostError) -> (Fault, bool) {
     match error {
         PostError::Unsent { kind, cause } => {
             let fault = Fault::new(kind, Operation::ModelRequest).with(Fact::Service, SERVICE);
@@ -103,7 +103,7 @@ fn unanswered(error: PostError) -> (Fault, bool) {
     }
 }
 
-fn broken(error: StreamError, is_first: bool, event_bytes: usize) -> Fault {
+fn stream_fault(error: StreamError, is_first: bool, event_bytes: usize) -> Fault {
     match error {
         StreamError::Broken(cause) => upstream_cut("cut").with_cause(cause),
         StreamError::Malformed(reason) => {

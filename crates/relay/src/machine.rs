@@ -310,12 +310,12 @@ pub fn step(machine: &mut RelayMachine, input: Input, env: &RelayEnv<'_>) -> Rel
         Input::Opened { settings, origin } => {
             step.emit(Event::SessionOpened { settings: *settings, origin });
         }
-        Input::Restored { turn, partial } => step.restored(turn, partial),
+        Input::Restored { turn, partial } => step.restore_turn(turn, partial),
         Input::Upstream { post_number, event, bytes } => step.upstream(post_number, event, bytes),
         Input::Failed { post_number, fault, is_unsent } => {
-            step.failed(post_number, fault, is_unsent);
+            step.take_failure(post_number, fault, is_unsent);
         }
-        Input::Aborted { fault } => step.aborted(fault),
+        Input::Aborted { fault } => step.abort(fault),
         Input::Parked => step.park(),
         Input::TimerFired => step.timer_fired(),
         Input::Flush => step.flush(),

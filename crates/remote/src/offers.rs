@@ -54,7 +54,11 @@ pub struct WorkerOffer {
 }
 
 /// The fault of a field of an offer that breaks a rule.
-pub(crate) fn violated(field: impl Into<String>, rule: impl Into<String>, provided: &str) -> Fault {
+pub(crate) fn violation_fault(
+    field: impl Into<String>,
+    rule: impl Into<String>,
+    provided: &str,
+) -> Fault {
     let shown: String = provided.chars().take(80).collect();
     Fault::new(Kind::ConstraintViolated, Operation::RegisterTool)
         .with(Fact::Field, field.into())
@@ -80,21 +84,25 @@ pub(crate) fn check_offer(
         let field = |name: &str| format!("content.tools[{index}].{name}");
         let name = &offered.name;
         if !names.insert(name) {
-            return Err(violated(field("name"), "each tool is offered once", name));
+            return Err(violation_fault(field("name"), "each tool is offered once", name));
         }
         if reserved.iter().any(|pattern| tool::matches(pattern, name)) {
             let rule = "the name is not one of the server's own tools";
-            return Err(violated(field("name"), rule, name));
+            return Err(violation_fault(field("name"), rule, name));
         }
         let permits = |patterns: &[String]| patterns.iter().any(|it| tool::matches(it, name));
         if patterns.is_some_and(|patterns| !permits(patterns)) {
-            return Err(violated(field("name"), "the token may offer this name", name));
+            return Err(violation_fault(field("name"), "the token may offer this name", name));
         }
         let wait_max = millis(limits.wait_max);
         for (what, ms) in [("deadline_ms", offered.deadline_ms), ("wait_ms", offered.wait_ms)] {
             if ms.is_some_and(|ms| ms > wait_max) {
                 let rule = format!("{what} ≤ {wait_max}");
-                return Err(violated(field(what), rule, &ms.unwrap_or_default().to_string()));
+                return Err(violation_fault(
+                    field(what),
+                    rule,
+                    &ms.unwrap_or_default().to_string(),
+                ));
             }
         }
         check_tool(offered, limits).map_err(|fault| match fault.detail().get(Fact::Field) {
@@ -175,7 +183,7 @@ impl TenantTools {
             {
                 let field = format!("content.tools[{index}].name");
                 let rule = format!("the worker `{}` offers this name", known.worker);
-                return Err(violated(field, rule, &offered.name));
+                return Err(violation_fault(field, rule, &offered.name));
             }
             next.insert((worker, owner), offered, now);
         }

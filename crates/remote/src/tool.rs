@@ -122,7 +122,7 @@ impl RemoteTool {
             }
             tokio::select! {
                 biased;
-                () = call.changed() => {}
+                () = call.wait_for_change() => {}
                 () = context.cancel.cancelled() => return WaitEnd::Stopped(false),
                 () = &mut unclaimed => return WaitEnd::Unclaimed(context.attempt),
                 () = clock.sleep(self.workers.limits().claim_wait) => call.offer_again(),
@@ -161,7 +161,7 @@ impl RemoteTool {
             }
             tokio::select! {
                 biased;
-                () = call.changed() => {}
+                () = call.wait_for_change() => {}
                 () = &mut grace => return WaitEnd::Stopped(true),
             }
         }
@@ -176,7 +176,7 @@ impl RemoteTool {
     }
 
     /// States that a claimed call may have been done.
-    fn unconfirmed(&self, fault: Fault) -> Fault {
+    fn mark_unconfirmed(&self, fault: Fault) -> Fault {
         match self.is_repeatable {
             true => fault.unconfirmed_but_safe(),
             false => fault.unconfirmed(),
@@ -189,25 +189,24 @@ impl RemoteTool {
         let fault = match *end {
             // An earlier attempt of a tool that may be repeated was claimed, and may have been done.
             WaitEnd::Unclaimed(2..) if self.is_repeatable => {
-                self.unconfirmed(of_worker(Kind::WorkerLost))
+                self.mark_unconfirmed(of_worker(Kind::WorkerLost))
             }
             WaitEnd::Unclaimed(_) => {
                 of_worker(Kind::WorkerMissing).with(Fact::TimeoutMs, self.wait).not_started()
             }
-            WaitEnd::Overdue(deadline) => {
-                self.unconfirmed(self.fault(Kind::DeadlinePassed).with(Fact::TimeoutMs, deadline))
-            }
+            WaitEnd::Overdue(deadline) => self
+                .mark_unconfirmed(self.fault(Kind::DeadlinePassed).with(Fact::TimeoutMs, deadline)),
             WaitEnd::Stopped(false) => self.fault(Kind::Cancelled).not_started(),
-            WaitEnd::Stopped(true) => self.unconfirmed(self.fault(Kind::Cancelled)),
+            WaitEnd::Stopped(true) => self.mark_unconfirmed(self.fault(Kind::Cancelled)),
             WaitEnd::Lost | WaitEnd::Reported(_) | WaitEnd::Reconciled(_) => {
-                self.unconfirmed(of_worker(Kind::WorkerLost))
+                self.mark_unconfirmed(of_worker(Kind::WorkerLost))
             }
         };
         self.failure(fault)
     }
 
     /// The failure of the worker's function, as its author intends it. The foreign error is for the operator alone.
-    fn reported(&self, error: WorkerError) -> Failure {
+    fn worker_failure(&self, error: WorkerError) -> Failure {
         let WorkerError { message, advice, data, progress, detail } = error;
         let fault = match message {
             Some(message) => self.fault(Kind::ToolSaidNo).with(Fact::Reason, message),
@@ -247,7 +246,7 @@ impl Tool for RemoteTool {
     async fn call(&self, arguments: Value, context: &CallContext) -> ToolResult {
         match self.perform(arguments, context, CallPurpose::Run).await? {
             WaitEnd::Reported(WorkerReport::Done { result }) => Ok(result),
-            WaitEnd::Reported(WorkerReport::Failed(error)) => Err(self.reported(error)),
+            WaitEnd::Reported(WorkerReport::Failed(error)) => Err(self.worker_failure(error)),
             end => Err(self.failure_of(&end)),
         }
     }
@@ -263,7 +262,7 @@ impl Tool for RemoteTool {
     ) -> Result<Reconciliation, Failure> {
         match self.perform(arguments, context, CallPurpose::Reconcile).await? {
             WaitEnd::Reconciled(found) => Ok(found),
-            WaitEnd::Reported(WorkerReport::Failed(error)) => Err(self.reported(error)),
+            WaitEnd::Reported(WorkerReport::Failed(error)) => Err(self.worker_failure(error)),
             WaitEnd::Reported(_) => Ok(Reconciliation::CannotTell),
             end => Err(self.failure_of(&end)),
         }

@@ -59,7 +59,7 @@ impl RelayStepper<'_> {
         let Some(call) = self.turn().call(&id).filter(|call| call.is_open()) else { return };
         let written = call.written.clone();
         self.start_call(&id, &serde_json::from_str(&written).unwrap_or_default());
-        let (data, cut) = shortened(content, self.env.limits.output_bytes);
+        let (data, cut) = shorten(content, self.env.limits.output_bytes);
         self.end_call(&id, Outcome::Done(Output { data, note: None, cut }));
         self.run().settled_at = Some(now);
     }
@@ -142,7 +142,7 @@ impl RelayStepper<'_> {
 }
 
 /// Shortens a long result to head and tail.
-fn shortened(data: Value, most: usize) -> (Value, Option<Truncation>) {
+fn shorten(data: Value, most: usize) -> (Value, Option<Truncation>) {
     let text = match data {
         Value::String(text) => text,
         other if other.to_string().len() <= most => return (other, None),

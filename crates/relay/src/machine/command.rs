@@ -116,7 +116,7 @@ impl RelayStepper<'_> {
         }
         self.emit(Event::CancelRequested { by: by.to_owned(), reason });
         self.close_questions(by);
-        self.cancelled();
+        self.end_cancelled();
     }
 
     /// Stops the running turn. Messages accepted before get an empty turn; then the session ends.
@@ -126,7 +126,7 @@ impl RelayStepper<'_> {
         }
         self.emit(Event::CloseRequested { by: by.to_owned() });
         self.close_questions(by);
-        self.cancelled();
+        self.end_cancelled();
     }
 
     fn change_settings(&mut self, mut settings: Settings) -> Result<(), Fault> {

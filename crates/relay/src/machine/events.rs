@@ -76,7 +76,7 @@ impl RelayStepper<'_> {
             UpstreamEvent::RunFinished(end) => self.run_finished(end),
             UpstreamEvent::RunError { message, code, usage } => {
                 self.run().usage = usage;
-                self.fail(reported(&message, code), false);
+                self.fail(upstream_fault(&message, code), false);
             }
             UpstreamEvent::CallResult { id, content } => self.call_result(&id, content),
             UpstreamEvent::StateSnapshot(state) => self.state_replaced(state),
@@ -405,7 +405,7 @@ pub(crate) fn protocol(cause: &'static str, event: Option<String>) -> Fault {
 }
 
 /// The fault for a run that the agent itself ended with an error. Only a code that is an identifier is shown.
-fn reported(message: &str, code: Option<String>) -> Fault {
+fn upstream_fault(message: &str, code: Option<String>) -> Fault {
     let is_plain = |code: &String| {
         let is_plain = |it: char| it.is_ascii_alphanumeric() || matches!(it, '_' | '-' | '.');
         !code.is_empty() && code.len() <= 64 && code.chars().all(is_plain)

@@ -24,7 +24,7 @@ pub(crate) fn upstream_cut(state: &'static str) -> Fault {
 }
 
 impl RelayStepper<'_> {
-    pub(super) fn failed(&mut self, post_number: u32, fault: Fault, is_unsent: bool) {
+    pub(super) fn take_failure(&mut self, post_number: u32, fault: Fault, is_unsent: bool) {
         if self.m.run.as_ref().is_some_and(|run| run.post_number == post_number) {
             self.fail(fault, is_unsent);
         }
@@ -165,7 +165,7 @@ impl RelayStepper<'_> {
     }
 
     /// Ends the turn of a lost run as cut, with what its records have of the answer.
-    pub(super) fn restored(&mut self, turn: TurnNumber, partial: Option<Box<PartialTurn>>) {
+    pub(super) fn restore_turn(&mut self, turn: TurnNumber, partial: Option<Box<PartialTurn>>) {
         let is_current = self.m.session.turn.as_ref().is_some_and(|it| it.number == turn);
         if !std::mem::take(&mut self.m.is_restoring) || !is_current {
             return;
@@ -185,7 +185,7 @@ impl RelayStepper<'_> {
         self.fail(upstream_cut("restarted"), false);
     }
 
-    pub(super) fn aborted(&mut self, fault: Fault) {
+    pub(super) fn abort(&mut self, fault: Fault) {
         if self.m.session.turn.is_some() {
             self.close_questions(SERVICE);
             self.keep_partial(false);

@@ -162,7 +162,7 @@ impl RelayStepper<'_> {
         });
         if decision == Decision::Deny {
             let tool = self.turn().call(&call).map_or(String::new(), |it| it.tool.clone());
-            self.end_call(&call, denied(&tool, note).into());
+            self.end_call(&call, denial_fault(&tool, note).into());
         }
         self.continue_turn();
         Ok(())
@@ -283,7 +283,7 @@ impl RelayStepper<'_> {
     }
 }
 
-fn denied(tool: &str, note: Option<String>) -> Fault {
+fn denial_fault(tool: &str, note: Option<String>) -> Fault {
     let fault =
         Fault::new(Kind::DeniedByPerson, Operation::ToolCall).with(Fact::ToolName, tool.to_owned());
     match note {

@@ -38,7 +38,7 @@ impl RelayStepper<'_> {
     }
 
     /// Ends the turn for a person. What had arrived of the answer is kept.
-    pub(super) fn cancelled(&mut self) {
+    pub(super) fn end_cancelled(&mut self) {
         self.keep_partial(false);
         self.end(StopReason::Cancelled, None);
     }

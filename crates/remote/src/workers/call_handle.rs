@@ -26,7 +26,7 @@ impl CallHandle {
     }
 
     /// Waits for a claim, a report or the loss of the process.
-    pub(crate) async fn changed(&mut self) {
+    pub(crate) async fn wait_for_change(&mut self) {
         if self.changes.changed().await.is_err() {
             std::future::pending::<()>().await;
         }

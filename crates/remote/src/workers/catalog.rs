@@ -10,7 +10,7 @@ use budao_core::{
 use super::{WorkerIdentity, Workers};
 use crate::{
     limits::limit_reached,
-    offers::{OfferScope, TenantTools, WorkerOffer, check_offer, violated},
+    offers::{OfferScope, TenantTools, WorkerOffer, check_offer, violation_fault},
     roster::{ProcessKey, RosterProcess},
 };
 
@@ -58,7 +58,7 @@ impl Workers {
         let limits = self.limits();
         if offer.capacity == 0 || offer.capacity > limits.capacity {
             let rule = format!("1 ≤ capacity ≤ {}", limits.capacity);
-            return Err(violated("content.capacity", rule, &offer.capacity.to_string()));
+            return Err(violation_fault("content.capacity", rule, &offer.capacity.to_string()));
         }
         let now = self.now();
         let mut roster = self.roster();
@@ -66,7 +66,7 @@ impl Workers {
         match roster.processes.get(&id) {
             Some(known) if !known.owner.is_empty() && known.owner != identity.user => {
                 let rule = "no other user offers with this id";
-                Err(violated("content.worker_id", rule, &offer.worker_id))
+                Err(violation_fault("content.worker_id", rule, &offer.worker_id))
             }
             Some(_) => Ok(None),
             None => {
@@ -98,7 +98,7 @@ impl Workers {
             {
                 let field = format!("content.tools[{index}].name");
                 let rule = format!("the worker `{}` offers this name", other.worker);
-                return Err(violated(field, rule, &tool.name));
+                return Err(violation_fault(field, rule, &tool.name));
             }
         }
         Ok(())

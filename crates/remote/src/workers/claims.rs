@@ -15,7 +15,7 @@ use super::{CallHandle, ProcessRef, Workers};
 use crate::{
     calls::{CallKey, CallOffer, CallPurpose, CallStatus, CancelReason, OpenCall},
     limits::limit_reached,
-    offers::violated,
+    offers::violation_fault,
     peer_notes::PeerVerdict,
     peers::ForeignCall,
     roster::{ProcessKey, Roster},
@@ -291,7 +291,7 @@ pub(super) fn check_process(roster: &Roster, process: ProcessRef<'_>) -> Result<
         return Ok(id);
     }
     let rule = "this connection has offered tools with this id";
-    Err(violated("content.worker_id", rule, process.worker_id))
+    Err(violation_fault("content.worker_id", rule, process.worker_id))
 }
 
 /// A call that asks this process what became of another.
