@@ -323,6 +323,66 @@ fn a_journal_in_postgresql_names_what_was_appended_removed_or_cut() {
     assert_eq!(bench.finding(&journal, &[]).2, "removed");
 }
 
+fn bytes_of(hex: &str) -> Vec<u8> {
+    let digits = hex.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap());
+    digits.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect()
+}
+
+fn hex_of(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A batch of the first session in PostgreSQL: first position, number of records, body.
+type PostgresBatch = (u64, u64, Vec<u8>);
+
+/// The batches of the first session in PostgreSQL, with the id of the session.
+fn postgres_batches(server: &PostgresServer) -> ([u8; 16], Vec<PostgresBatch>) {
+    let rows = server.sql(
+        "SELECT replace(s.uuid::text, '-', ''), b.first, b.count, encode(b.body, 'hex') \
+         FROM budao.batch b JOIN budao.session s ON s.id = b.session \
+         WHERE s.id = (SELECT min(id) FROM budao.session) ORDER BY b.first",
+    );
+    let rows: Vec<Vec<&str>> = rows.lines().map(|line| line.split('|').collect()).collect();
+    let batch = |row: &Vec<&str>| {
+        (row[1].parse::<u64>().unwrap(), row[2].parse::<u64>().unwrap(), bytes_of(row[3]))
+    };
+    (bytes_of(rows[0][0]).try_into().unwrap(), rows.iter().map(batch).collect())
+}
+
+fn replace_body(server: &PostgresServer, first: u64, body: &[u8]) {
+    server.sql(&format!(
+        "UPDATE budao.batch SET body = decode('{}', 'hex') \
+         WHERE first = {first} AND session = (SELECT min(id) FROM budao.session)",
+        hex_of(body)
+    ));
+}
+
+#[test]
+fn a_journal_in_postgresql_names_what_was_altered_or_reordered() {
+    let Some(server) = PostgresServer::start() else { return };
+    let journal = server.url("budao");
+    let bench = Bench::with(tempfile::tempdir().unwrap(), journal.clone());
+    let (session, batches) = postgres_batches(&server);
+    // Another program alters a record and makes the checksums right again; the digests of the chain show it.
+    let (first, count, body) = &batches[1];
+    let last = first + count - 1;
+    replace_body(&server, *first, &budao_journal::probe::altered(session, *first, *count, body));
+    let check = bench.run(&["journal", "check", &journal]);
+    assert!(check.status.success(), "checksums alone do not show it: {}", text(&check.stdout));
+    assert_eq!(bench.finding(&journal, &[]), (*first, last, "altered".into()));
+    let said = text(&bench.run(&["journal", "verify", &journal]).stdout);
+    assert!(said.contains(&format!("a record between {first} and {last} was altered")), "{said}");
+    replace_body(&server, *first, body);
+    assert_eq!(bench.verify(&journal, &[]).0, Some(0), "the old bytes are right again");
+    let pair = batches.windows(2).find(|pair| pair[0].1 == pair[1].1);
+    let [(one, count, earlier), (two, _, later)] = pair.expect("two batches of one size") else {
+        panic!("a window has two")
+    };
+    replace_body(&server, *one, later);
+    replace_body(&server, *two, earlier);
+    assert_eq!(bench.finding(&journal, &[]), (*one, one + count - 1, "reordered".into()));
+}
+
 #[test]
 fn recorded_sessions_follow_from_the_decisions_of_this_version() {
     let bench = Bench::new();
