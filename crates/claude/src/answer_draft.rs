@@ -77,8 +77,10 @@ impl AnswerDraft {
         for value in &head.content {
             let block = block(value);
             match &block {
-                Block::Text(text) => unseen.text.push_str(self.unseen(false, text)),
-                Block::Thinking { text, .. } => unseen.thought.push_str(self.unseen(true, text)),
+                Block::Text(text) => unseen.text.push_str(self.take_unseen(false, text)),
+                Block::Thinking { text, .. } => {
+                    unseen.thought.push_str(self.take_unseen(true, text));
+                }
                 _ => {}
             }
             self.blocks.push(block);
@@ -88,7 +90,7 @@ impl AnswerDraft {
     }
 
     /// Returns the part of a complete text that follows its shown part.
-    fn unseen<'a>(&mut self, is_thought: bool, whole: &'a str) -> &'a str {
+    fn take_unseen<'a>(&mut self, is_thought: bool, whole: &'a str) -> &'a str {
         let rest = &self.shown[self.matched..];
         let found = rest.iter().position(|shown| {
             shown.is_thought == is_thought

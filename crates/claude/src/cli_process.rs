@@ -140,7 +140,7 @@ async fn run_process(
             Ok(running) => running,
             Err(fault) => return fault,
         },
-        () = stop.cancelled() => return stopped(),
+        () = stop.cancelled() => return stop_fault(),
     };
     tracing::info!(process = generation, pid, "claude started");
     let _kill = kill.clone().drop_guard();
@@ -167,7 +167,7 @@ async fn run_process(
     ended.await
 }
 
-fn stopped() -> Fault {
+fn stop_fault() -> Fault {
     Fault::new(Kind::CliExited, Operation::StartCli).with(Fact::Program, PROGRAM)
 }
 

@@ -13,8 +13,8 @@ use budao_core::{
     trace::Trace,
 };
 use budao_engine::{
-    Batch, BufferContent, Decider, DeciderFactory, FlushTimer, HostInput, NoReclaimer, SessionContext,
-    SpaceReclaimer, SteadyClock,
+    Batch, BufferContent, Decider, DeciderFactory, FlushTimer, HostInput, NoReclaimer,
+    SessionContext, SpaceReclaimer, SteadyClock,
 };
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;

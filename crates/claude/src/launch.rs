@@ -223,7 +223,7 @@ impl Launcher for CliProgram {
         self.world.spawn.spawn(Box::pin(async move {
             drop(sender.send(keeper.keep().await));
         }));
-        let ended = Box::pin(async move { ended.await.unwrap_or_else(|_| exited()) });
+        let ended = Box::pin(async move { ended.await.unwrap_or_else(|_| exit_fault()) });
         Ok(RunningCli { pid, input: Box::new(input), output: Box::new(output), stop, ended })
     }
 }
@@ -234,7 +234,7 @@ fn servers_file(servers: &Value) -> io::Result<tempfile::NamedTempFile> {
     Ok(file)
 }
 
-fn exited() -> Fault {
+fn exit_fault() -> Fault {
     Fault::new(Kind::CliExited, Operation::ReadCli).with(Fact::Program, PROGRAM)
 }
 
@@ -262,7 +262,7 @@ impl ProcessSupervisor {
             () = self.world.clock.sleep(LAST_WORDS) => {}
         }
         drop(self.servers);
-        self.tail.onto(with_status(exited(), &ended))
+        self.tail.onto(with_status(exit_fault(), &ended))
     }
 
     async fn end(&mut self) -> CommandExit {

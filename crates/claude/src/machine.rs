@@ -407,8 +407,8 @@ pub fn step(machine: &mut Machine, input: Input, env: &Env<'_>) -> Transition {
             }
         }
         Input::Line { generation, line } => step.line(generation, *line),
-        Input::Exited { generation, fault } => step.exited(generation, fault),
-        Input::Broken { generation, fault } => step.broken(generation, fault),
+        Input::Exited { generation, fault } => step.take_exit(generation, fault),
+        Input::Broken { generation, fault } => step.take_broken_output(generation, fault),
         Input::Aborted { fault } => step.abort_turn(fault),
         Input::Parked { fault } => step.park(fault),
         Input::TimerFired => step.handle_timers(),

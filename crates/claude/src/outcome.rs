@@ -45,18 +45,18 @@ pub(crate) fn of(
                 .with(Fact::LimitName, "max_turns");
             (StopReason::MaxTurnRequests, Some(fault))
         }
-        "error_max_budget_usd" => failed(fault_of(Kind::BudgetSpent, result, reported)),
+        "error_max_budget_usd" => failure(fault_of(Kind::BudgetSpent, result, reported)),
         "success" if !result.is_error => (StopReason::EndTurn, None),
-        "success" => failed(fault_of(kind_of(result, error), result, reported)),
-        "error_during_execution" => failed(turn_failed("it broke off", result, reported)),
+        "success" => failure(fault_of(kind_of(result, error), result, reported)),
+        "error_during_execution" => failure(turn_failed("it broke off", result, reported)),
         "error_max_structured_output_retries" => {
-            failed(turn_failed("its answers never had the form asked for", result, reported))
+            failure(turn_failed("its answers never had the form asked for", result, reported))
         }
-        _ => failed(turn_failed("it ended in a way we do not know", result, reported)),
+        _ => failure(turn_failed("it ended in a way we do not know", result, reported)),
     }
 }
 
-fn failed(fault: Fault) -> (StopReason, Option<Fault>) {
+fn failure(fault: Fault) -> (StopReason, Option<Fault>) {
     (StopReason::Failed, Some(fault))
 }
 

@@ -43,8 +43,8 @@ pub fn life(bytes: &[u8]) {
             play.wait(seconds);
         }
     }
-    play.input(Input::Exited { generation: 1, fault: gone(Kind::CliExited) });
-    play.input(Input::Parked { fault: gone(Kind::CliExited) });
+    play.input(Input::Exited { generation: 1, fault: exit_fault(Kind::CliExited) });
+    play.input(Input::Parked { fault: exit_fault(Kind::CliExited) });
     play.judge();
 }
 
@@ -64,7 +64,7 @@ fn lines(bytes: &[u8]) -> Vec<Vec<u8>> {
     all
 }
 
-fn gone(kind: Kind) -> Fault {
+fn exit_fault(kind: Kind) -> Fault {
     Fault::new(kind, Operation::ReadCli).with(Fact::Program, PROGRAM)
 }
 

@@ -462,11 +462,11 @@ pub fn read(line: &[u8]) -> CliLine {
         ("system", "init") => parse(line).map(CliLine::Init),
         ("system", "status") => mode(line),
         ("system", "api_retry") => parse(line).map(CliLine::Retry),
-        ("system", "permission_denied") => denied(line),
+        ("system", "permission_denied") => parse_denial(line),
         ("command_lifecycle", _) => lifecycle(line),
         ("control_request", _) => request(line),
         ("control_cancel_request", _) => withdrawn(line),
-        ("control_response", _) => answered(line),
+        ("control_response", _) => parse_control_response(line),
         _ => None,
     };
     known.unwrap_or_else(|| {
@@ -492,7 +492,7 @@ fn mode(line: &[u8]) -> Option<CliLine> {
     parse::<Status>(line).and_then(|status| status.mode).map(|mode| CliLine::Mode { mode })
 }
 
-fn denied(line: &[u8]) -> Option<CliLine> {
+fn parse_denial(line: &[u8]) -> Option<CliLine> {
     #[derive(Deserialize)]
     struct DeniedLine {
         tool_use_id: String,
@@ -533,7 +533,7 @@ fn withdrawn(line: &[u8]) -> Option<CliLine> {
     parse::<CancelLine>(line).map(|line| CliLine::Withdrawn { id: line.request_id })
 }
 
-fn answered(line: &[u8]) -> Option<CliLine> {
+fn parse_control_response(line: &[u8]) -> Option<CliLine> {
     #[derive(Deserialize)]
     struct Response {
         response: ControlResponse,

@@ -43,7 +43,7 @@ impl Stepper<'_> {
                 }
             }
             StreamEvent::MessageStop => match stream.abandoned_blocks {
-                Some(abandoned) => self.abandoned(abandoned.from_block_index),
+                Some(abandoned) => self.abandon(abandoned.from_block_index),
                 None => self.finish_answer(),
             },
             StreamEvent::Other => {}
@@ -116,7 +116,7 @@ impl Stepper<'_> {
     }
 
     /// Handles a stream that was abandoned from block `first` on; earlier blocks stay valid.
-    fn abandoned(&mut self, first: usize) {
+    fn abandon(&mut self, first: usize) {
         let Some(mut draft) = self.current_turn().draft.take() else { return };
         let void = draft.abandon_from(first);
         if draft.is_empty() {

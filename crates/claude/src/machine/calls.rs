@@ -181,7 +181,7 @@ impl Stepper<'_> {
             note: None,
             arguments: None,
         });
-        self.end_call(&open_question.call, cancelled(&open_question.tool).into());
+        self.end_call(&open_question.call, cancel_fault(&open_question.tool).into());
     }
 
     /// Denies the questions whose time has expired.
@@ -284,12 +284,12 @@ impl Stepper<'_> {
     }
 
     fn outcome(&self, tool: &str, is_denied: bool, result: CliToolResult) -> Outcome {
-        let (data, cut) = shortened(result.content, self.env.limits.output_bytes);
+        let (data, cut) = shorten(result.content, self.env.limits.output_bytes);
         if !result.is_error {
             return Outcome::Done(Output { data, note: None, cut });
         }
         let fault = match (self.is_cancelling(), is_denied) {
-            (true, _) => cancelled(tool),
+            (true, _) => cancel_fault(tool),
             (false, true) => Fault::new(Kind::DeniedByPolicy, Operation::ToolCall)
                 .with(Fact::ToolName, tool.to_owned())
                 .with(Fact::Reason, "the program's own rules"),
@@ -337,7 +337,7 @@ impl Stepper<'_> {
             }
             let fault = match is_cancelling {
                 // The CLI did not report the end, so it is unknown whether the call stopped.
-                true => cancelled(&tool).unconfirmed(),
+                true => cancel_fault(&tool).unconfirmed(),
                 false => {
                     Fault::new(Kind::OutcomeUnknown, Operation::ToolCall).with(Fact::ToolName, tool)
                 }
@@ -347,12 +347,12 @@ impl Stepper<'_> {
     }
 }
 
-fn cancelled(tool: &str) -> Fault {
+fn cancel_fault(tool: &str) -> Fault {
     Fault::new(Kind::Cancelled, Operation::ToolCall).with(Fact::ToolName, tool.to_owned())
 }
 
 /// Shortens a long output to head and tail for the record. The CLI keeps the complete output.
-fn shortened(data: Value, most: usize) -> (Value, Option<Truncation>) {
+fn shorten(data: Value, most: usize) -> (Value, Option<Truncation>) {
     let text = match data {
         Value::String(text) => text,
         other if other.to_string().len() <= most => return (other, None),

@@ -63,7 +63,7 @@ impl Stepper<'_> {
                     .with(Fact::Reason, "the Claude CLI keeps its own history; send it a message"))
             }
             CommandBody::RememberPermission { .. } | CommandBody::RevokePermission { .. } => {
-                Err(unremembered())
+                Err(no_memory_fault())
             }
             CommandBody::OfferTools { .. }
             | CommandBody::ClaimCall { .. }
@@ -330,7 +330,7 @@ struct DecisionArgs {
     digest: Option<String>,
 }
 
-fn unremembered() -> Fault {
+fn no_memory_fault() -> Fault {
     Fault::new(Kind::UnsupportedOperation, Operation::SubmitCommand)
         .with(Fact::Reason, "the engine of this session remembers no permissions")
 }

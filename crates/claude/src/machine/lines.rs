@@ -73,7 +73,7 @@ impl Stepper<'_> {
                 let error = format!("`{subtype}` is not answered here");
                 self.send(outgoing::refuse(&id, &error));
             }
-            CliLine::ControlResponse(answered) => self.answered(&answered),
+            CliLine::ControlResponse(answered) => self.take_control_response(&answered),
             CliLine::Other { .. } | CliLine::Unreadable { .. } => {}
         }
     }
@@ -153,7 +153,9 @@ impl Stepper<'_> {
                 let fault = Fault::new(Kind::CliTurnFailed, Operation::ReadCli)
                     .with(Fact::Program, PROGRAM)
                     .with(Fact::Reason, "it dropped the message without a result");
-                self.lost(fault.with_cause(format!("the prompt's state is `{state}`")));
+                self.end_without_result(
+                    fault.with_cause(format!("the prompt's state is `{state}`")),
+                );
             }
             _ => {}
         }
@@ -252,13 +254,13 @@ impl Stepper<'_> {
     }
 
     /// Handles the answer to a control request. An error is recorded; nothing waits for the answer.
-    fn answered(&mut self, answered: &ControlResponse) {
+    fn take_control_response(&mut self, answered: &ControlResponse) {
         let Some(process) = &mut self.m.process else { return };
         let Some(request_topic) = process.requests.remove(&answered.request_id) else { return };
         process.has_begun = true;
         let is_refused = answered.subtype == "error";
         match request_topic {
-            "initialize" if !is_refused => return self.initialized(&answered.response),
+            "initialize" if !is_refused => return self.take_initialization(&answered.response),
             mode::REQUEST => self.mode_answered(is_refused, &answered.response),
             reports::SERVER_STATUS => return self.server_status_answered(answered),
             _ => {}

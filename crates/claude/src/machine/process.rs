@@ -80,7 +80,7 @@ impl Stepper<'_> {
     }
 
     /// Handles the end of a process. A prompt that it never accepted is tried on the other conversation.
-    pub(super) fn exited(&mut self, generation: u32, fault: Fault) {
+    pub(super) fn take_exit(&mut self, generation: u32, fault: Fault) {
         let Some(process) = self.m.process.take_if(|process| process.generation == generation)
         else {
             return;
@@ -92,13 +92,13 @@ impl Stepper<'_> {
             Some(phrase) => fault.with_cause(phrase),
             None => fault,
         };
-        self.lost(fault);
+        self.end_without_result(fault);
     }
 
-    pub(super) fn broken(&mut self, generation: u32, fault: Fault) {
+    pub(super) fn take_broken_output(&mut self, generation: u32, fault: Fault) {
         if self.m.process.as_ref().is_some_and(|process| process.generation == generation) {
             self.kill();
-            self.lost(fault);
+            self.end_without_result(fault);
         }
     }
 
@@ -160,17 +160,17 @@ impl Stepper<'_> {
         }
         self.abandon_partial();
         self.emit(Event::SessionResumed { sealed });
-        if let Some(content) = self.unanswered() {
+        if let Some(content) = self.find_unanswered() {
             return self.begin_turn(content);
         }
         let fault = Fault::new(Kind::CliExited, Operation::ResumeSession)
             .with(Fact::Program, PROGRAM)
             .with_cause("the process that ran it ended");
-        self.lost(fault);
+        self.end_without_result(fault);
     }
 
     /// The turn's message, if no part of its answer was recorded. It can be sent again without loss.
-    fn unanswered(&self) -> Option<Vec<Block>> {
+    fn find_unanswered(&self) -> Option<Vec<Block>> {
         let turn = self.turn();
         let open_question = self.m.session.history.get(turn.first_message)?;
         (turn.step == 0 && !turn.cancelling).then(|| open_question.content.clone())
@@ -189,7 +189,7 @@ impl Stepper<'_> {
 
     pub(super) fn abort_turn(&mut self, fault: Fault) {
         self.kill();
-        self.lost(fault);
+        self.end_without_result(fault);
     }
 
     /// Queues the messages of the timers whose time has come.
@@ -217,7 +217,7 @@ impl Stepper<'_> {
             // The CLI ignored the interrupt.
             self.kill();
             let fault = self.silent("stop", timeouts.stop);
-            return self.lost(fault);
+            return self.end_without_result(fault);
         }
         let due = |at: Timestamp| at <= now;
         let Some(process) = &self.m.process else { return };
@@ -236,7 +236,7 @@ impl Stepper<'_> {
             Some((limit, bound)) => {
                 let fault = self.silent(limit, bound);
                 self.kill();
-                self.lost(fault);
+                self.end_without_result(fault);
             }
             None => {
                 self.request("probe", &json!({"subtype": "mcp_status"}));

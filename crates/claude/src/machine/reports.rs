@@ -20,7 +20,7 @@ pub(super) const SERVER_STATUS: &str = "tool servers";
 
 impl Stepper<'_> {
     /// Records what the CLI offers, once per start.
-    pub(super) fn initialized(&mut self, response: &Value) {
+    pub(super) fn take_initialization(&mut self, response: &Value) {
         if let Some(mode) = response["current_permission_mode"].as_str() {
             self.mode_reported(mode);
         }

@@ -54,7 +54,7 @@ impl Stepper<'_> {
     }
 
     /// Ends the turn without a result: the CLI ended, was killed, or dropped the prompt.
-    pub(super) fn lost(&mut self, fault: Fault) {
+    pub(super) fn end_without_result(&mut self, fault: Fault) {
         if self.m.session.turn.is_none() {
             self.close_questions("claude");
             return;
