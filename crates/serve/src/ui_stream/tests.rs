@@ -84,9 +84,7 @@ fn the_reader_of_the_sdk_accepts_generated_turns_and_shows_their_text() {
 
 fn answer_text(record: &Record) -> Option<String> {
     match &record.event {
-        Event::ModelAnswered { content, .. } => {
-            Some(budao_core::message::text_of(content))
-        }
+        Event::ModelAnswered { content, .. } => Some(budao_core::message::text_of(content)),
         _ => None,
     }
 }
