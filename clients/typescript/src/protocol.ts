@@ -401,7 +401,7 @@ export type AgentFinalAnswer = {
   };
 };
 
-/** The run was stopped. It is the last frame of its turn. */
+/** The turn was stopped. It is the last frame of its turn. */
 export type AgentInterrupted = {
   event: "agent.interrupted";
   seq: number;
@@ -433,7 +433,7 @@ export type AgentInterrupted = {
   };
 };
 
-/** The run failed, with the reason. It is the last frame of its turn. */
+/** The turn failed, with the reason. It is the last frame of its turn. */
 export type AgentError = {
   event: "agent.error";
   seq: number;
@@ -855,7 +855,7 @@ export type ErrorRateLimited = {
   };
 };
 
-/** An observer lost its connection. The run continues. */
+/** An observer lost its connection. The turn continues. */
 export type ErrorConnectionLost = {
   event: "error.connection_lost";
   seq: number;
@@ -1087,7 +1087,7 @@ export type ErrorRecoverySuccess = {
   };
 };
 
-/** No further attempt follows; the run ends. */
+/** No further attempt follows; the turn ends. */
 export type ErrorRecoveryFailed = {
   event: "error.recovery_failed";
   seq: number;
@@ -1726,7 +1726,7 @@ export type UserCreateSessionCommand = {
   } | null);
 };
 
-/** Sends a message. If a run is in progress, the message is queued. */
+/** Sends a message. If a turn is in progress, the message is queued. */
 export type UserMessageCommand = {
   event: "user.message";
   command_id?: string;
@@ -1793,7 +1793,7 @@ export type UserRevokePermissionCommand = {
   } | string);
 };
 
-/** Stops the run. The session stays usable. */
+/** Stops the turn. The session stays usable. */
 export type UserCancelCommand = {
   event: "user.cancel";
   command_id?: string;
