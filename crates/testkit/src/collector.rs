@@ -1,6 +1,7 @@
 //! A trace collector: accepts OpenTelemetry spans over HTTP on loopback and keeps them for tests to inspect.
 
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     sync::{Arc, Mutex},
     time::Duration,
@@ -9,9 +10,11 @@ use std::{
 use axum::{Router, body::Bytes, extract::State, http::StatusCode, routing::post};
 use opentelemetry_proto::tonic::{
     collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse},
+    common::v1::{AnyValue, KeyValue, any_value},
     trace::v1::{Span, status::StatusCode as SpanStatus},
 };
 use prost::Message as _;
+use serde_json::Value;
 use tokio::{net::TcpListener, sync::watch};
 
 /// A span as it was received.
@@ -29,6 +32,10 @@ pub struct CollectedSpan {
     pub failed: bool,
     /// Duration in nanoseconds.
     pub nanos: u64,
+    /// The attributes by name.
+    pub attributes: BTreeMap<String, Value>,
+    /// The events: their names and attributes.
+    pub events: Vec<(String, BTreeMap<String, Value>)>,
 }
 
 /// A running collector. Dropping it stops the server task.
@@ -112,5 +119,22 @@ fn collected(span: Span) -> CollectedSpan {
         name: span.name,
         failed: span.status.is_some_and(|status| status.code == SpanStatus::Error as i32),
         nanos: span.end_time_unix_nano.saturating_sub(span.start_time_unix_nano),
+        attributes: attributes(span.attributes),
+        events: span.events.into_iter().map(|it| (it.name, attributes(it.attributes))).collect(),
+    }
+}
+
+fn attributes(pairs: Vec<KeyValue>) -> BTreeMap<String, Value> {
+    pairs.into_iter().map(|pair| (pair.key, pair.value.map_or(Value::Null, value))).collect()
+}
+
+fn value(of: AnyValue) -> Value {
+    match of.value {
+        Some(any_value::Value::StringValue(text)) => text.into(),
+        Some(any_value::Value::BoolValue(is)) => is.into(),
+        Some(any_value::Value::IntValue(number)) => number.into(),
+        Some(any_value::Value::DoubleValue(number)) => number.into(),
+        Some(any_value::Value::ArrayValue(list)) => list.values.into_iter().map(value).collect(),
+        _ => Value::Null,
     }
 }

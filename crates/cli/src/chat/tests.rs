@@ -269,7 +269,20 @@ fn strange(lang: Lang) -> ChatFixture {
     chat
 }
 
-fn stories(lang: Lang) -> [(&'static str, ChatFixture); 6] {
+/// Two requests with prices, of which one broke off; the turn before cost nothing that is shown.
+fn cost(lang: Lang) -> ChatFixture {
+    let mut chat = ChatFixture::new(lang);
+    chat.message("say hello").begin().words(1, "Hello.").ended(StopReason::EndTurn, None);
+    chat.begin().words(1, "Hello again.");
+    for (cost, is_estimate) in [(12_500, true), (420, false)] {
+        let data = json!({"cost": cost, "currency": "USD", "is_estimate": is_estimate});
+        chat.apply(Event::Annotated { topic: budao_core::spending::TOPIC.into(), data });
+    }
+    chat.ended(StopReason::EndTurn, None);
+    chat
+}
+
+fn stories(lang: Lang) -> [(&'static str, ChatFixture); 7] {
     [
         ("empty", ChatFixture::new(lang)),
         ("correction", correction(lang)),
@@ -277,6 +290,7 @@ fn stories(lang: Lang) -> [(&'static str, ChatFixture); 6] {
         ("question", question(lang)),
         ("failure", failure(lang)),
         ("strange", strange(lang)),
+        ("cost", cost(lang)),
     ]
 }
 

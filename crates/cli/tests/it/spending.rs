@@ -1,12 +1,13 @@
 //! A cap on money, with `budao serve` as a real process that is killed in the middle of every request.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use budao_testkit::{
     program::{ServerProcess, command_in, run},
     provider::{Provider, Reply},
     sse::{self, ModelOutput},
 };
+use futures::{StreamExt as _, stream::FuturesUnordered};
 use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_budao");
@@ -14,11 +15,20 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_budao");
 const REQUEST: usize = 81_920;
 /// The cap of a session, in millionths.
 const CAP: usize = 250_000;
+/// The longest answer, in tokens. A request has about 2 500 more.
+const ANSWER_TOKENS: usize = 8_192;
+/// A cap in tokens.
+const TOKENS: usize = 36_000;
 
 fn start(directory: &Path, model: &str, cap: &str) -> ServerProcess {
-    let config = directory.join("budao.toml");
     let prices = format!("[models.spending.prices.{model:?}]\ninput = 0\noutput = 10\n");
-    std::fs::write(&config, format!("[models.spending]\n{cap} = 0.25\n{prices}")).unwrap();
+    start_with(directory, model, &format!("{cap} = 0.25\n{prices}"))
+}
+
+/// Starts a server with these lines in `[models.spending]`.
+fn start_with(directory: &Path, model: &str, spending: &str) -> ServerProcess {
+    let config = directory.join("budao.toml");
+    std::fs::write(&config, format!("[models.spending]\n{spending}")).unwrap();
     let environment = [("BUDAO_CONFIG", config.to_str().unwrap())];
     ServerProcess::start_with(PROGRAM, directory, &["--model", model], &environment)
 }
@@ -35,9 +45,9 @@ async fn failure(server: &ServerProcess, session: &str) -> String {
 }
 
 /// Goal: a cap holds although no process lives long enough to learn what its request cost.
-/// Method: the service takes every request and answers none; the server is killed as soon as it has asked.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cap_holds_although_every_request_ends_with_a_kill() {
+/// Method: the service takes every request and answers none; the server is killed as soon as it has asked. Caps in tokens
+/// need no prices.
+async fn holds_although_every_request_ends_with_a_kill(cap: &str, room: usize) {
     let provider = Provider::start([(); 10].map(|()| Reply::silence())).await;
     let directory = tempfile::tempdir().unwrap();
     let model = format!("openai:m@{}/v1", provider.url());
@@ -46,7 +56,10 @@ async fn a_cap_holds_although_every_request_ends_with_a_kill() {
     let events = loop {
         lives += 1;
         assert!(lives < 10, "the cap was never reached");
-        let server = start(directory.path(), &model, "session");
+        let server = match cap {
+            "session" => start(directory.path(), &model, cap),
+            _ => start_with(directory.path(), &model, &format!("{cap} = {TOKENS}\n")),
+        };
         let session = match &session {
             Some(session) => session,
             None => session.insert(server.ask("go").await),
@@ -57,9 +70,26 @@ async fn a_cap_holds_although_every_request_ends_with_a_kill() {
         }
     };
     assert!(events.contains("ERR_TURN_007"), "{events}");
-    assert!(events.contains("models.spending.session"), "{events}");
+    assert!(events.contains(&format!("models.spending.{cap}")), "{events}");
     let asked = provider.asked().len();
-    assert_eq!(asked, CAP / REQUEST, "requests that the cap has room for");
+    assert_eq!(asked, room, "requests that the cap has room for");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cap_holds_although_every_request_ends_with_a_kill() {
+    holds_although_every_request_ends_with_a_kill("session", CAP / REQUEST).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cap_in_tokens_holds_although_every_request_ends_with_a_kill() {
+    let room = TOKENS / (ANSWER_TOKENS + 2_500);
+    holds_although_every_request_ends_with_a_kill("session_tokens", room).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cap_of_a_turn_in_tokens_holds_although_every_request_ends_with_a_kill() {
+    let room = TOKENS / (ANSWER_TOKENS + 2_500);
+    holds_although_every_request_ends_with_a_kill("turn_tokens", room).await;
 }
 
 /// What `budao spending` says of a ledger.
@@ -216,4 +246,191 @@ async fn a_service_that_reports_no_usage_counts_as_its_estimate() {
     assert_eq!(provider.asked().len(), 3);
     let (_, spent, _) = budao(&["spending"]).await;
     assert!(spent.contains("is an estimate"), "{spent}");
+}
+
+/// What is spent and reserved in a ledger, in millionths.
+async fn used(directory: &Path, scope: &str) -> u64 {
+    let ledger = ledger(directory, scope).await;
+    let of = |part: &str| ledger[part]["cost"].as_u64().unwrap();
+    of("spent") + of("reserved")
+}
+
+/// Goal: a cap of a day holds for two servers at once, also after one was killed.
+/// Method: both servers share a journal and open sessions at the same time; the service answers nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cap_of_a_day_holds_for_two_servers_of_one_journal() {
+    const SESSIONS: usize = 8;
+    let provider = Provider::start([(); 20].map(|()| Reply::silence())).await;
+    let directory = tempfile::tempdir().unwrap();
+    let model = format!("openai:m@{}/v1", provider.url());
+    let room = CAP / REQUEST;
+    let mut servers = [0, 1].map(|_| start(directory.path(), &model, "day"));
+    let asking = (0..SESSIONS).map(|index| servers[index % 2].ask("go"));
+    let sessions = futures::future::join_all(asking).await;
+    let ends: FuturesUnordered<_> = sessions.iter().map(|it| failure(&servers[0], it)).collect();
+    let refused: Vec<String> = ends.take(SESSIONS - room).collect().await;
+    for events in refused {
+        assert!(events.contains("models.spending.day"), "{events}");
+    }
+    provider.reached(room).await;
+    assert!(used(directory.path(), "all").await <= CAP as u64);
+    servers[1] = start(directory.path(), &model, "day");
+    // The sessions of the killed server ask again, if there is room.
+    let last = servers[1].ask("go").await;
+    let events = failure(&servers[1], &last).await;
+    assert!(events.contains("models.spending.day"), "{events}");
+    let spent = used(directory.path(), "all").await;
+    assert!(spent <= CAP as u64, "{spent}");
+    assert_eq!(provider.asked().len(), room, "requests that the cap has room for");
+}
+
+/// Goal: child sessions that work at the same time stay below the cap of their session, whatever is killed.
+/// Method: a pipeline of four tasks; the service answers none, and the server is killed as soon as one more request came.
+async fn holds_for_child_sessions_although_every_request_ends_with_a_kill(cap: &str, room: usize) {
+    let provider = Provider::start([(); 40].map(|()| Reply::silence())).await;
+    let directory = tempfile::tempdir().unwrap();
+    let model = format!("openai:m@{}/v1", provider.url());
+    let mut session = None;
+    let mut lives = 0;
+    let events = loop {
+        lives += 1;
+        assert!(lives < 12, "the cap was never reached");
+        let before = provider.asked().len();
+        let server = match cap {
+            "session" => start(directory.path(), &model, cap),
+            _ => start_with(directory.path(), &model, &format!("{cap} = {TOKENS}\n")),
+        };
+        let session = match &session {
+            Some(session) => session,
+            None => session.insert(solve(&server).await),
+        };
+        tokio::select! {
+            () = provider.reached(before + 1) => {}
+            events = failure(&server, session) => break events,
+        }
+    };
+    assert!(events.contains("ERR_TURN_007"), "{events}");
+    assert!(events.contains(&format!("models.spending.{cap}")), "{events}");
+    let asked = provider.asked().len();
+    assert!((1..=room).contains(&asked), "{asked} requests, and the cap has room for {room}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cap_holds_for_child_sessions_although_every_request_ends_with_a_kill() {
+    let room = CAP / REQUEST;
+    holds_for_child_sessions_although_every_request_ends_with_a_kill("session", room).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cap_in_tokens_holds_for_child_sessions_although_every_request_ends_with_a_kill() {
+    let room = TOKENS / (ANSWER_TOKENS + 2_500);
+    holds_for_child_sessions_although_every_request_ends_with_a_kill("turn_tokens", room).await;
+}
+
+/// Opens a session that solves four tasks.
+async fn solve(server: &ServerProcess) -> String {
+    let opened = server.post("/v1/sessions", &json!({})).await;
+    let session = opened["session_id"].as_str().unwrap().to_owned();
+    let task = |id: &str| json!({"id": id, "title": id, "prompt": format!("Do {id}.")});
+    let tasks = ["a", "b", "c", "d"].map(task);
+    let content = json!({"question": "q", "tasks": tasks});
+    let command = json!({"event": "user.solve_tasks", "content": content});
+    server.post(&format!("/v1/sessions/{session}/commands"), &command).await;
+    session
+}
+
+#[tokio::test]
+async fn a_model_without_a_price_is_not_asked_under_a_cap_in_money() {
+    let provider = Provider::start([]).await;
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("budao.toml");
+    for cap in ["turn", "session", "day", "tenant_day", "key_day"] {
+        std::fs::write(&config, format!("[models.spending]\n{cap} = 1\n")).unwrap();
+        let model = format!("openai:m@{}/v1", provider.url());
+        let args = ["run", "--config", "budao.toml", "--model", &model, "go"];
+        let (code, _, errors) = run(command_in(PROGRAM, directory.path(), &args)).await;
+        assert_ne!(code, Some(0), "{cap}: {errors}");
+        assert!(errors.contains("ERR_CONF_004"), "{cap}: {errors}");
+        assert!(errors.contains("models.spending.prices"), "{cap}: {errors}");
+    }
+    assert_eq!(provider.asked().len(), 0);
+}
+
+#[tokio::test]
+async fn a_cap_or_a_raise_that_makes_no_sense_is_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("budao.toml");
+    let budao = async |args: &[&str]| {
+        let args = [args, &["--config", "budao.toml"]].concat();
+        run(command_in(PROGRAM, directory.path(), &args)).await
+    };
+    for (cap, value) in [
+        ("day", "0"),
+        ("tenant_day", "-1.5"),
+        ("key_day", "\"5 EUR\""),
+        ("day_tokens", "0"),
+        ("tenant_day_tokens", "-3"),
+        ("key_day_tokens", "0"),
+        ("turn_tokens", "0"),
+    ] {
+        std::fs::write(&config, format!("[models.spending]\n{cap} = {value}\n")).unwrap();
+        let (code, _, errors) = budao(&["run", "--model", "demo:fast", "say hello"]).await;
+        assert_ne!(code, Some(0), "{cap} = {value}: {errors}");
+        assert!(errors.contains(cap) && errors.contains("ERR_CONF_001"), "{cap}: {errors}");
+    }
+    std::fs::write(&config, "[models.spending]\nday = 5\n").unwrap();
+    let (code, _, errors) = budao(&["run", "--model", "demo:fast", "say hello"]).await;
+    assert_eq!(code, Some(0), "{errors}");
+    for more in [&["0"][..], &["0 USD"], &["--", "-1 USD"], &["1 EUR"], &["--tokens", "0"]] {
+        let args = [&["spending", "--config", "budao.toml", "raise", "all"], more].concat();
+        let (code, _, errors) = run(command_in(PROGRAM, directory.path(), &args)).await;
+        assert_ne!(code, Some(0), "{more:?}: {errors}");
+    }
+    assert_eq!(ledger(directory.path(), "all").await["raised"]["cost"], 0, "nothing was raised");
+}
+
+#[tokio::test]
+async fn an_engine_that_asks_its_models_itself_starts_under_no_cap() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("budao.toml");
+    std::fs::write(&config, "[models.spending]\ntenant_day_tokens = 1000\n").unwrap();
+    for engine in ["claude", "agui:http://127.0.0.1:9/agent"] {
+        let args =
+            ["serve", "--config", "budao.toml", "--listen", "127.0.0.1:0", "--engine", engine];
+        let (code, _, errors) = run(command_in(PROGRAM, directory.path(), &args)).await;
+        assert_ne!(code, Some(0), "{engine}: {errors}");
+        assert!(errors.contains("models.spending.tenant_day_tokens"), "{engine}: {errors}");
+        assert!(errors.contains("--engine native"), "{engine}: {errors}");
+    }
+}
+
+/// Goal: operators see which share of the tokens read came from the service's cache.
+/// Method: the service reports 4 of 12 tokens as cached.
+#[tokio::test]
+async fn the_hit_rate_of_the_cache_is_shown() {
+    let provider =
+        Provider::start([Reply::events(sse::openai(&[ModelOutput::text("Done.")]))]).await;
+    let directory = tempfile::tempdir().unwrap();
+    let model = format!("openai-chat:m@{}/v1", provider.url());
+    let server = ServerProcess::start(PROGRAM, directory.path(), &["--model", &model]);
+    let session = server.ask("go").await;
+    assert!(server.read_frames(&session, |frame| frame["event"] == "agent.final_answer").await);
+    let counted = async {
+        loop {
+            let stats: Value =
+                serde_json::from_str(&server.get("/api/stats?window=1h").await).unwrap();
+            if stats["usage"]["input_tokens"] == 12 {
+                return stats["usage"].clone();
+            }
+        }
+    };
+    let usage = tokio::time::timeout(Duration::from_secs(30), counted).await.unwrap();
+    let row = &usage["by_model"][&model];
+    assert_eq!((&row["input_tokens"], &row["cached_tokens"]), (&json!(12), &json!(4)), "{usage}");
+    for rate in [&usage["cache_hit_rate"], &row["cache_hit_rate"]] {
+        assert!((rate.as_f64().unwrap() - 4.0 / 12.0).abs() < 0.001, "{usage}");
+    }
+    let metrics = server.get("/metrics").await;
+    let mut counts = metrics.lines().filter(|line| line.contains("kind=\"cached_input\""));
+    assert!(counts.next().is_some_and(|line| line.ends_with(" 4")), "{metrics}");
 }

@@ -10,7 +10,9 @@ use std::{
 
 use budao_testkit::{
     collector::{CollectedSpan, Collector},
-    program::{Process, command_in, fake_mcp},
+    program::{Process, command_in, fake_mcp, run},
+    provider::{Provider, Reply},
+    sse::{self, ModelOutput},
 };
 use serde_json::{Value, json};
 
@@ -206,5 +208,110 @@ async fn one_trace_crosses_a_hub_and_a_computer() {
         let hop = spans.iter().find(|span| span.name == hop && span.trace == TRACE).unwrap();
         assert_eq!(hop.parent, call_span.id, "{spans:#?}");
         assert!(!hop.failed);
+    }
+}
+
+/// The key of the model service, which the model and a tool repeat.
+const KEY: &str = "sk-ant-a-key-that-no-viewer-may-see-0123456789";
+
+/// Goal: a viewer finds what the GenAI conventions promise, under their newest names, and no configured secret.
+/// Method: a request that fails, one that calls a tool, and the answer; the file that is read, the prompt and the answer
+/// have the key of the service.
+#[tokio::test(flavor = "multi_thread")]
+async fn spans_have_the_names_of_the_conventions_and_no_secret() {
+    let call = ModelOutput::call("toolu_1", "fs_read", &json!({"path": "notes.txt"}));
+    let provider = Provider::start([
+        Reply::status(500),
+        Reply::events(sse::anthropic(&[call])),
+        Reply::events(sse::anthropic(&[ModelOutput::text(&format!("It says {KEY}."))])),
+    ]);
+    let (provider, collector) = (provider.await, Collector::start().await);
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("notes.txt"), format!("hello {KEY}")).unwrap();
+    let model = format!("anthropic:m@{}", provider.url());
+    let prompt = format!("read it with {KEY}");
+    let args =
+        ["run", "--traces-content", "--permission", "auto", "--model", &model, prompt.as_str()];
+    let mut command = command_in(PROGRAM, directory.path(), &args);
+    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url()).env("ANTHROPIC_API_KEY", KEY);
+    let (code, _, errors) = run(command).await;
+    assert_eq!(code, Some(0), "{errors}");
+    let spans = collector.until(has_turn).await;
+    assert!(!format!("{spans:?}").contains(KEY), "{spans:#?}");
+    let chats: Vec<_> = spans.iter().filter(|span| span.name == "chat m").collect();
+    let [failed, called, answered] = chats[..] else { panic!("three requests in {spans:#?}") };
+    has_request_attributes(&provider, &chats);
+    has_answer_attributes(called, "tool_call");
+    has_answer_attributes(answered, "stop");
+    let first = answered.attributes.get("gen_ai.response.time_to_first_chunk");
+    assert!(first.is_some_and(Value::is_number), "{answered:#?}");
+    has_fault_event(failed, called);
+    let agent = find(&spans, "invoke_agent budao");
+    let tool = find(&spans, "execute_tool fs_read");
+    has_only_its_own_attributes(agent, tool);
+    let content = |span: &CollectedSpan, name: &str| span.attributes[name].to_string();
+    assert!(content(answered, "gen_ai.input.messages").contains("read it with"), "{answered:#?}");
+    assert!(content(answered, "gen_ai.output.messages").contains("It says"), "{answered:#?}");
+    assert!(content(tool, "gen_ai.tool.call.arguments").contains("notes.txt"), "{tool:#?}");
+    assert!(content(tool, "gen_ai.tool.call.result").contains("hello"), "{tool:#?}");
+}
+
+fn has_request_attributes(provider: &Provider, chats: &[&CollectedSpan]) {
+    for span in chats {
+        let expected = json!({
+            "gen_ai.operation.name": "chat", "gen_ai.provider.name": "anthropic",
+            "gen_ai.request.model": "m", "gen_ai.request.stream": true,
+            "server.address": "127.0.0.1", "server.port": provider.address().port(),
+        });
+        for (name, value) in expected.as_object().unwrap() {
+            assert_eq!(span.attributes.get(name), Some(value), "{name}: {span:#?}");
+        }
+        assert!(span.attributes["gen_ai.conversation.id"].is_string(), "{span:#?}");
+        for old in ["gen_ai.system", "gen_ai.usage.prompt_tokens", "gen_ai.usage.completion_tokens"]
+        {
+            assert_eq!(
+                span.attributes.get(old),
+                None,
+                "{old} is no name of the conventions any more"
+            );
+        }
+    }
+}
+
+fn has_answer_attributes(span: &CollectedSpan, finish: &str) {
+    let expected = json!({
+        "gen_ai.response.finish_reasons": [finish], "gen_ai.response.id": "msg_1",
+        "gen_ai.usage.input_tokens": 135, "gen_ai.usage.output_tokens": 15,
+        "gen_ai.usage.cache_read.input_tokens": 100, "gen_ai.usage.cache_read_input_tokens": 100,
+        "gen_ai.usage.cache_write.input_tokens": 10, "gen_ai.usage.cache_creation.input_tokens": 10,
+        "gen_ai.usage.reasoning.output_tokens": 0,
+    });
+    for (name, value) in expected.as_object().unwrap() {
+        assert_eq!(span.attributes.get(name), Some(value), "{name}: {span:#?}");
+    }
+}
+
+fn has_fault_event(failed: &CollectedSpan, recovered: &CollectedSpan) {
+    let [(name, fault)] = &failed.events[..] else { panic!("one event of {failed:#?}") };
+    assert_eq!(name, "budao.fault");
+    let code = &failed.attributes["error.type"];
+    assert_eq!(&fault["budao.fault.code"], code);
+    assert_eq!(fault["budao.fault.kind"], "model_server_error");
+    assert_eq!(fault["budao.fault.remedy"], "runtime");
+    assert!(failed.failed && failed.attributes.keys().all(|name| !name.contains("usage")));
+    assert_eq!(&recovered.attributes["budao.recovered_from"], code);
+}
+
+fn has_only_its_own_attributes(agent: &CollectedSpan, tool: &CollectedSpan) {
+    assert_eq!(agent.attributes["gen_ai.operation.name"], "invoke_agent");
+    assert_eq!(agent.attributes["gen_ai.agent.name"], "budao");
+    assert_eq!(tool.attributes["gen_ai.operation.name"], "execute_tool");
+    assert_eq!(tool.attributes["gen_ai.tool.name"], "fs_read");
+    assert_eq!(tool.attributes["gen_ai.tool.type"], "function");
+    assert!(tool.attributes["gen_ai.tool.call.id"].is_string(), "{tool:#?}");
+    for span in [agent, tool] {
+        let is_of_requests =
+            |name: &String| name.contains("usage") || name == "gen_ai.provider.name";
+        assert!(!span.attributes.keys().any(is_of_requests), "viewers add up tokens: {span:#?}");
     }
 }
