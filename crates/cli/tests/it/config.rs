@@ -197,7 +197,7 @@ fn every_fault_is_one_log_line_with_all_there_is_to_find_it_by() {
         assert_eq!(line[field], expected, "{field}: {line}");
     }
     assert_eq!((&line["recoverable"], &line["turn"]), (&Value::Bool(true), &Value::from(1)));
-    assert!(line["fault"].as_str().unwrap().contains("fs_read"), "{line}");
+    assert!(line["fault"].as_str().unwrap().contains("path: required"), "{line}");
     assert_eq!(line["trace"].as_str().unwrap().len(), 32, "{line}");
     assert_eq!(line["session"].as_str().unwrap().len(), 36, "{line}");
     assert!(!lines.contains("sk-ant"), "{lines}");
