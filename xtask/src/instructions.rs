@@ -4,7 +4,7 @@
 //! The accepted figures are in `xtask/instructions.toml`; one that is more than [`TOLERANCE`] above its own is a failure.
 //! Every run of the check counts the programs of the dev profile, which it has built anyway; `--full` the release ones, too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -102,8 +102,9 @@ pub(crate) fn run(args: &Args) -> Result<String> {
         if args.write && !file.exists() { AcceptedFigures::default() } else { read(&file)? };
     let mut counted = Vec::new();
     for figure in if args.dev { EVERY_RUN } else { ALL } {
+        let programs = figure.programs()?;
         for case in &CASES {
-            counted.push((*figure, case.name, count_one(*figure, case)?));
+            counted.push((*figure, case.name, count_one(*figure, case, &programs[case.example])?));
         }
     }
     if args.write {
@@ -180,11 +181,14 @@ impl Figure {
         }
     }
 
-    fn program(self, example: &str) -> Result<PathBuf> {
-        match self {
-            Self::Dev | Self::Allocations => test_programs::only_example(example),
-            Self::Release => test_programs::optimised_example(example),
-        }
+    /// Builds the programs of all cases; by the name of their example.
+    fn programs(self) -> Result<BTreeMap<&'static str, PathBuf>> {
+        let build = match self {
+            Self::Dev | Self::Allocations => test_programs::only_example,
+            Self::Release => test_programs::optimised_example,
+        };
+        let examples: BTreeSet<&str> = CASES.iter().map(|case| case.example).collect();
+        examples.into_iter().map(|example| Ok((example, build(example)?))).collect()
     }
 
     fn options(self) -> &'static [&'static str] {
@@ -218,12 +222,11 @@ fn is_too_high(count: u64, accepted: Option<u64>) -> bool {
 }
 
 /// The figure of one: the least of the rounds, each from two runs.
-fn count_one(figure: Figure, case: &Case) -> Result<u64> {
-    let program = figure.program(case.example)?;
+fn count_one(figure: Figure, case: &Case, program: &Path) -> Result<u64> {
     let [few, many] = case.counts;
     let round = |_| {
-        let less = count(figure, case, &program, few)?;
-        let more = count(figure, case, &program, many)?;
+        let less = count(figure, case, program, few)?;
+        let more = count(figure, case, program, many)?;
         let difference = more.checked_sub(less).context("more work takes more")?;
         Ok(difference / u64::from(many - few))
     };

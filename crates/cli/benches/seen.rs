@@ -142,7 +142,8 @@ async fn hub_with_agents() -> f64 {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let resident = resident_mib(&child);
     drop(agents);
-    let _ = child.kill().and_then(|()| child.wait());
+    let _ = child.kill();
+    let _ = child.wait();
     resident
 }
 

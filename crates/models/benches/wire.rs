@@ -74,7 +74,8 @@ fn answer(wire: Wire) -> Vec<u8> {
     events.concat().into_bytes()
 }
 
-/// The most that the heap holds more when one request is built than when none is, in processes of their own.
+/// The most that the heap holds more when one request is built than when none is, in processes of their own. It is built as
+/// the provider builds the first one of a session.
 fn request_memory(wire: Wire, json_bytes: usize) {
     let program = std::env::current_exe().expect("this program");
     let peak = |name: &str| heap_peak(&program, &[BUILD, name]);
@@ -99,7 +100,8 @@ fn main() {
     if args.next().as_deref() == Some(BUILD) {
         let name = args.next().unwrap_or_default();
         let wire = Wire::ALL.into_iter().find(|wire| format!("{wire:?}") == name);
-        std::hint::black_box(wire.map(|wire| wire.request_body(&request)));
+        let earlier = EarlierRequests::default();
+        std::hint::black_box(wire.map(|wire| wire.next_request_body(&earlier, &request)));
         return;
     }
     let bodies = Wire::ALL.map(|wire| wire.request_body(&request).len());

@@ -14,7 +14,7 @@ use futures::future;
 use crate::{PIECE, report};
 
 /// How many sessions a file holds, and how many files of that size are made.
-const SIZES: [(u32, u32); 6] = [(1, 9), (10, 9), (100, 9), (1_000, 5), (10_000, 1), (100_000, 1)];
+const SIZES: [(u32, u32); 6] = [(1, 9), (10, 9), (100, 9), (1_000, 3), (10_000, 1), (100_000, 1)];
 /// Sessions that are opened together, and how many times in one large file.
 const WAVE: u32 = 100;
 const WAVES: u32 = 9;

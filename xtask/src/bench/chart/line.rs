@@ -115,8 +115,7 @@ fn svg(chart: &LineChart, points: &[(f64, &BenchLine)]) -> String {
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" \
          height=\"{HEIGHT}\" role=\"img\" aria-label=\"{title}\">\n<style>{STYLE}{LINE_STYLE}</style>\n\
-         <text x=\"12\" y=\"24\" class=\"title\">{title}</text>\n\
-         <text x=\"{LEFT}\" y=\"46\" class=\"unit\">{unit}</text>\n"
+         <text x=\"12\" y=\"24\" class=\"title\">{title} ({unit})</text>\n"
     );
     let mut say = |line: String| writeln!(text, "{line}").expect("a string takes all");
     for (x, label) in across.ticks() {
@@ -144,9 +143,9 @@ fn svg(chart: &LineChart, points: &[(f64, &BenchLine)]) -> String {
 }
 
 const LINE_STYLE: &str = "\
-.unit{font-size:11px;fill:#57606a}.tick.side{text-anchor:end}.point{text-anchor:middle;font-size:12px}\
+.tick.side{text-anchor:end}.point{text-anchor:middle;font-size:12px}\
 polyline.ours{fill:none;stroke:#b3341f;stroke-width:2}circle.ours{fill:#b3341f}\
-@media(prefers-color-scheme:dark){.unit{fill:#9198a1}polyline.ours{stroke:#f0705a}circle.ours{fill:#f0705a}}";
+@media(prefers-color-scheme:dark){polyline.ours{stroke:#f0705a}circle.ours{fill:#f0705a}}";
 
 #[cfg(test)]
 mod tests {
