@@ -134,6 +134,8 @@ pub(crate) struct TokenCount {
     pub(crate) turn: u64,
     /// The cap of a turn in the session's settings.
     pub(crate) turn_budget: Option<u64>,
+    /// The caps of a session and a turn are those of a parent session, whose ledgers keep them.
+    pub(crate) shares_caps: bool,
 }
 
 /// How people raised a cap, in millionths or tokens.
@@ -437,9 +439,10 @@ impl SpendingConfig {
         let session = used.session.saturating_add(spent.lost_tokens);
         let turn = used.turn.saturating_add(spent.turn_lost_tokens);
         let (in_session, in_turn) = (spent.raised.tokens, spent.turn_raised.tokens);
+        let own = |cap: Option<u64>| cap.filter(|_| !used.shares_caps);
         let caps = [
-            ("session_tokens", self.session_tokens, session, in_session),
-            ("turn_tokens", self.turn_tokens, turn, in_turn),
+            ("session_tokens", own(self.session_tokens), session, in_session),
+            ("turn_tokens", own(self.turn_tokens), turn, in_turn),
             (TURN_BUDGET, used.turn_budget, turn, in_turn),
         ];
         caps.into_iter().find_map(|(setting, cap, used, raised)| {
@@ -476,7 +479,7 @@ impl SpendingConfig {
                 .with(Fact::ConfigKey, format!("models.spending.prices.\"{model}\""))
         })?;
         let next = price.cost_max(estimate);
-        for (setting, cap) in caps {
+        for (setting, cap) in caps.filter(|_| !used.shares_caps) {
             let (used, raised) = match setting {
                 "turn" => (spent.turn, spent.turn_raised.cost),
                 _ => (spent.session, spent.raised.cost),

@@ -67,7 +67,7 @@ fn check(
     (spent, used): (&Spending, u64),
     estimate: Usage,
 ) -> Result<(), Fault> {
-    let used = TokenCount { session: used, turn: used, turn_budget: None };
+    let used = TokenCount { session: used, turn: used, turn_budget: None, shares_caps: false };
     match caps.reached_cap(model, spent, estimate, used)? {
         Some(reached) => Err(caps.cap_fault(reached)),
         None => Ok(()),

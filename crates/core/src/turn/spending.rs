@@ -5,10 +5,10 @@ use sha2::{Digest, Sha256};
 
 use super::{CallId, Event, Fault, Kind, Phase, QuestionId, Session, Stepper, Usage};
 use crate::{
-    event::{Origin, QuestionPurpose, Thinking},
+    event::{Origin, QuestionPurpose, Settings, Thinking},
     spending::{
-        self, CapRaise, CapReached, LedgerAmount, OnCap, Price, RAISE_CAP, TokenCount, day_of,
-        setting_key,
+        self, CapRaise, CapReached, LedgerAmount, LedgerScope, OnCap, Price, RAISE_CAP, TokenCount,
+        day_of, setting_key,
     },
     tool::{Outcome, Output},
 };
@@ -60,6 +60,7 @@ impl Stepper<'_> {
             session: all.total_tokens(),
             turn: self.turn().usage.total_tokens(),
             turn_budget: self.turn_budget(),
+            shares_caps: self.shares_caps(),
         }
     }
 
@@ -90,9 +91,17 @@ impl Stepper<'_> {
     }
 
     fn may_ask_to_raise(&self, on_cap: OnCap) -> bool {
-        let is_child =
-            matches!(self.session.origin, Some(Origin::Call { .. } | Origin::Stage { .. }));
-        on_cap == OnCap::Ask && !self.turn().raises.is_declined && !is_child
+        on_cap == OnCap::Ask && !self.turn().raises.is_declined && !self.is_child()
+    }
+
+    fn is_child(&self) -> bool {
+        matches!(self.session.origin, Some(Origin::Call { .. } | Origin::Stage { .. }))
+    }
+
+    /// Whether the ledgers of a parent session keep the caps, with what people allowed there.
+    fn shares_caps(&self) -> bool {
+        let root = self.session.settings.labels.get(Settings::SPENDING_ROOT);
+        self.is_child() && root.is_some_and(|root| LedgerScope::of_root(root).is_some())
     }
 
     pub(super) fn ask_to_raise(&mut self, arguments: Value) {

@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use budao_core::{
     Kind,
-    event::{CommandBody, Decision, Event, QuestionId, SessionId, StopReason},
+    event::{CommandBody, Decision, Event, Origin, QuestionId, SessionId, StopReason},
     fault::{Fact, Fault, Operation},
     message::{Block, ModelStop, ToolUse, Usage},
     session::CallState,
     spending::{Amount, LedgerAmount, OnCap, Price, SpendingConfig, TOPIC},
     turn::{Input, Work},
 };
-use proptest::prelude::*;
 use serde_json::Value;
 
 use crate::turn::play::{Play, done};
+
+mod charged;
 
 /// One millionth of the currency for each token that is read, ten for each that is written.
 const PRICE: Price = Price { input: 1.0, output: 10.0, ..Price::FREE };
@@ -473,6 +474,19 @@ fn a_turn_ends_within_the_budget_of_its_session() {
     assert_eq!(play.count("step_started"), 1);
 }
 
+#[test]
+fn the_ledgers_of_its_parent_keep_the_caps_of_a_child_and_no_label_alone_does() {
+    for is_child in [true, false] {
+        let mut play = play(None, Some(0.01));
+        let parent = SessionId(uuid::Uuid::from_u128(7));
+        let root = budao_core::event::Settings::SPENDING_ROOT.to_owned();
+        play.session.settings.labels.insert(root, format!("{parent}/1"));
+        play.session.origin = is_child.then(|| Origin::Call { parent, call: "c".into(), depth: 1 });
+        play.say("hi");
+        assert_eq!(play.session.turn.is_some(), is_child);
+    }
+}
+
 /// Goal: each try of a request is checked, not only the first.
 /// Method: the cap has room for two requests; every try breaks off in its answer.
 #[test]
@@ -519,32 +533,6 @@ fn an_empty_answer_costs_what_it_used() {
     let usage = tokens(100, 0);
     play.input(Input::ModelAnswered { turn, step, attempt, content, stop, usage, response });
     assert_eq!((play.session.spending.session, play.session.spending.lost_tokens), (100, 100));
-}
-
-/// What happens to a request that was made.
-#[derive(Clone, Copy, Debug)]
-enum Fate {
-    /// Answered, with this share of the most that it can use, in percent.
-    Answered(u64),
-    /// Answered by a service that does not count.
-    Uncounted(u64),
-    Refused,
-    /// The stream is cut before the turn has seen a part of its answer.
-    BrokenOff(u64),
-    /// The process is killed after the service has answered, and the answer is lost.
-    Killed(u64),
-}
-
-fn fates() -> impl Strategy<Value = Vec<Fate>> {
-    let share = || 0_u64..=100;
-    let fate = prop_oneof![
-        3 => share().prop_map(Fate::Answered),
-        1 => share().prop_map(Fate::Uncounted),
-        1 => Just(Fate::Refused),
-        1 => share().prop_map(Fate::BrokenOff),
-        3 => share().prop_map(Fate::Killed),
-    ];
-    prop::collection::vec(fate, 1..60)
 }
 
 /// A cap that a session is played under.
@@ -598,73 +586,4 @@ fn with_budget(most: u64) -> Play {
     let mut play = Play::new();
     play.session.settings.max_turn_tokens = Some(most);
     play
-}
-
-proptest! {
-    /// Goal: what the service charges never exceeds the cap, in money or in tokens, whatever is killed.
-    /// Method: the service charges every request it answers, up to its estimate; the process dies at any of them and
-    /// knows only its records. Every answer has a call, so one turn makes all requests.
-    #[test]
-    fn what_is_charged_never_exceeds_the_cap(
-        fates in fates(),
-        cap in prop::sample::select(vec![Cap::Money, Cap::SessionTokens, Cap::TurnTokens]),
-    ) {
-        let mut play = cap.play();
-        play.limits.steps = 1_000;
-        play.say("hi");
-        let (mut charged, most) = match cap {
-            Cap::Money => (0, Cap::MONEY),
-            _ => (0, Cap::TOKENS),
-        };
-        for fate in fates {
-            if !matches!(play.due().first(), Some(Work::Model { .. })) {
-                break; // The cap was reached, or the turn failed.
-            }
-            let (before, reserved) = cap.counted(&play);
-            prop_assert!(reserved > 0, "a request without a reservation");
-            prop_assert!(before + reserved <= most, "{before} and {reserved}");
-            let answer = play.session.estimate_request().output_tokens;
-            let output = |share: u64| tokens(0, answer * share / 100);
-            let price = |usage: Usage| match cap {
-                Cap::Money => PRICE.cost(usage),
-                _ => usage.total_tokens(),
-            };
-            match fate {
-                Fate::Answered(share) => {
-                    charged += price(output(share));
-                    play.call_with(output(share));
-                }
-                Fate::Uncounted(share) => {
-                    charged += price(output(share));
-                    play.call_with(Usage::default());
-                }
-                Fate::Refused => {
-                    let fault = Fault::new(Kind::ModelOverloaded, Operation::ModelRequest);
-                    let (turn, step, attempt) = play.asking();
-                    play.input(Input::ModelFailed { turn, step, attempt, fault });
-                    play.wait(Duration::from_secs(600));
-                }
-                Fate::BrokenOff(share) => {
-                    charged += price(output(share));
-                    let fault = Fault::new(Kind::ModelStreamCut, Operation::ModelRequest);
-                    let (turn, step, attempt) = play.asking();
-                    play.input(Input::ModelFailed { turn, step, attempt, fault });
-                    if play.session.turn.is_some() {
-                        play.wait(Duration::from_secs(600));
-                    }
-                }
-                Fate::Killed(share) => {
-                    charged += price(output(share));
-                    play.kill();
-                }
-            }
-            if play.session.turn.is_none() {
-                break;
-            }
-            let (counted, reserved) = cap.counted(&play);
-            prop_assert!(charged <= counted, "{charged} of {counted} is not known");
-            prop_assert!(counted + reserved <= most, "{counted} and {reserved}");
-        }
-        prop_assert!(charged <= most);
-    }
 }

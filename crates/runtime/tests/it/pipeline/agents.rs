@@ -4,10 +4,10 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use budao_core::{
     Kind,
-    event::{Answer, ChildLink, CommandBody, Event, Origin, SessionId, StopReason},
+    event::{Answer, ChildLink, CommandBody, Decision, Event, Origin, SessionId, StopReason},
     fault::Fact,
     message::Usage,
-    spending::{Amount, Price},
+    spending::{Amount, OnCap, Price, SpendingConfig},
     tool::{Mode, Outcome},
 };
 use budao_models::script::{Script, ScriptStep};
@@ -288,6 +288,51 @@ async fn sub_agents_share_the_cap_of_their_session_while_they_work() {
     let fault = outcome.fault().unwrap();
     assert_eq!(fault.kind(), Kind::SpendingCapReached, "{fault:?}");
     assert_eq!(fault.detail().text(Fact::ConfigKey), Some("models.spending.session"));
+    stage.accepted(CommandBody::Cancel { reason: None }).await;
+    stage.until("turn_ended").await;
+    assert_eq!(stage.cast.asked("work"), 2);
+}
+
+/// Goal: what people allow a session holds for its sub-agents, too.
+/// Method: the first turn leaves no room below the cap; in the second one a person raises it, and the sub-agent needs that.
+#[tokio::test(start_paused = true)]
+async fn sub_agents_work_with_what_people_allowed_their_session() {
+    let mut setup = capped(0.012);
+    setup.limits.spending.on_cap = OnCap::Ask;
+    let usage = Usage { input_tokens: 1, output_tokens: 11_500, ..Usage::default() };
+    let spends = ScriptStep::new().text("spent").usage(usage);
+    let go = Script::new().step(spends).call(TASK_RUN, run("work")).say("parent done");
+    let stage = setup.part("go", go).says("work", "three").open().await;
+    stage.runtime.run(stage.session, "go").await.unwrap();
+    stage.say("more").await;
+    let Event::QuestionAsked { question, .. } = stage.until("question_asked").await.event else {
+        panic!()
+    };
+    let arguments = Some(json!({"setting": "models.spending.session", "more": "0.1 USD"}));
+    let (decision, note, digest) = (Decision::Allow, None, None);
+    let allowed = CommandBody::Decide { question, decision, note, arguments, digest };
+    stage.accepted(allowed).await;
+    while stage.count("turn_ended").await < 2 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(stage.cast.asked("work"), 1);
+    assert_eq!(stage.state().await.last_text().as_deref(), Some("parent done"));
+}
+
+/// Goal: sub-agents that work at the same time share a cap of the turn in tokens, which needs no prices.
+/// Method: the cap has room for the parent's request and two of theirs, about 3 600 tokens each; none is answered.
+#[tokio::test(start_paused = true)]
+async fn sub_agents_share_the_tokens_of_a_turn_while_they_work() {
+    let hangs = Script::new().step(ScriptStep::new().text("hm").pause(HOUR * 100)).forever();
+    let three = Script::new().calls([1, 2, 3].map(|_| (TASK_RUN, run("work")))).say("done");
+    let mut setup = capped(1.0);
+    setup.limits.spending =
+        SpendingConfig { turn_tokens: Some(8_500), ..SpendingConfig::default() };
+    let stage = setup.part("go", three).part("work", hangs).open().await;
+    stage.say("go").await;
+    let outcome = outcome(&stage).await;
+    let fault = outcome.fault().unwrap();
+    assert_eq!(fault.detail().text(Fact::ConfigKey), Some("models.spending.turn_tokens"));
     stage.accepted(CommandBody::Cancel { reason: None }).await;
     stage.until("turn_ended").await;
     assert_eq!(stage.cast.asked("work"), 2);
