@@ -204,7 +204,7 @@ async fn processes_that_open_an_empty_database_at_once_make_one_journal() {
     for journal in opened {
         journal.close().await;
     }
-    assert_eq!(server.sql(&format!("SELECT count(*), max(version) FROM {schema}.meta")), "1|5");
+    assert_eq!(server.sql(&format!("SELECT count(*), max(version) FROM {schema}.meta")), "1|6");
 }
 
 /// A certificate for `localhost` that signs itself, and its key; `None` where OpenSSL is missing.
