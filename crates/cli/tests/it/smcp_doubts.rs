@@ -4,7 +4,7 @@
 //! The hub and the computer live on. The computer's server is the shell script of `mcp_doubts`, which waits at a pipe
 //! before or after its effect; the test opens the pipe when the agent is dead.
 
-use std::path::Path;
+use std::{path::Path, process::Command};
 
 use budao_testkit::{
     program::{self, Process, command_in, until},
@@ -23,7 +23,7 @@ fn config(url: &str) -> String {
 [[smcp]]
 url = "{url}"
 room = "room"
-token = "right"
+token = "${{env:ROOM_TOKEN}}"
 
 [smcp.reconcile.bank__pay]
 ask = "bank__find"
@@ -38,6 +38,13 @@ result = "/receipt"
 
 fn lines(directory: &Path, file: &str) -> usize {
     std::fs::read_to_string(directory.join(file)).unwrap_or_default().lines().count()
+}
+
+/// The program with what the configuration refers to.
+fn agent(directory: &Path, args: &[&str]) -> Command {
+    let mut command = command_in(PROGRAM, directory, args);
+    command.env("ROOM_TOKEN", "right");
+    command
 }
 
 /// A hub, and a computer whose server works in `directory`.
@@ -59,6 +66,11 @@ fn room(directory: &Path) -> (Process, Process, String) {
         program::command(PROGRAM, &[&args[..], &[file.to_str().unwrap(), "room"]].concat());
     computer.env("BUDAO_SMCP_TOKEN", "right");
     let (computer, _) = Process::start_until(computer, "joined");
+    // The list waits for the server of the computer, so that the agent is offered its tools.
+    let mut list = program::command(PROGRAM, &["smcp", "tools", "room"]);
+    list.env("BUDAO_SMCP_TOKEN", "right").env("BUDAO_SMCP_URL", &url);
+    let listed = String::from_utf8(list.output().unwrap().stdout).unwrap();
+    assert!(listed.contains("bank__pay"), "{listed}");
     (hub, computer, url)
 }
 
@@ -69,21 +81,21 @@ async fn kill_and_resume(directory: &Path, wait: &str, file: &str) -> (String, S
     std::fs::write(directory.join("budao.toml"), config(&url)).unwrap();
     std::fs::write(directory.join(wait), "").unwrap();
     let pipe = directory.join("pipe");
-    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let pay = ModelOutput::call("c1", "pc__bank__pay", &json!({ "invoice": 7 }));
     let done = Reply::events(openai(&[ModelOutput::text("Done.")]));
     let service = Provider::start([Reply::events(openai(&[pay])), done]).await;
     let model = format!("openai:m@{}/v1", service.url());
     let args = ["run", "--config", "budao.toml", "--permission", "auto", "--model", &model, "pay"];
-    let run = command_in(PROGRAM, directory, &args);
-    let (mut agent, first) = Process::start_until(run, "session");
+    let run = agent(directory, &args);
+    let (mut first_life, first) = Process::start_until(run, "session");
     until("the call begins", || lines(directory, file) > 0).await;
-    agent.kill();
+    first_life.kill();
     let opened = std::fs::OpenOptions::new().write(true).open(&pipe);
     drop(opened.unwrap());
     let session = first.rsplit(' ').next().unwrap();
     let resume = ["resume", "--config", "budao.toml", session];
-    let (code, _, errors) = program::run(command_in(PROGRAM, directory, &resume)).await;
+    let (code, _, errors) = program::run(agent(directory, &resume)).await;
     assert_eq!(code, Some(0), "{errors}");
     let list = command_in(PROGRAM, directory, &["doubts", "--json"]);
     let (_, doubts, _) = program::run(list).await;
@@ -117,6 +129,6 @@ async fn a_rule_that_cannot_work_is_named_by_its_setting() {
     let wrong = config(&url).replace("at = \"/state\", is = \"paid\"", "at = \"state\"");
     std::fs::write(folder.path().join("budao.toml"), wrong).unwrap();
     let args = ["run", "--config", "budao.toml", "--model", "demo:fast", "say hello"];
-    let (_, _, errors) = program::run(command_in(PROGRAM, folder.path(), &args)).await;
+    let (_, _, errors) = program::run(agent(folder.path(), &args)).await;
     assert!(errors.contains("smcp.reconcile.bank__pay.happened.at"), "{errors}");
 }
