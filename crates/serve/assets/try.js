@@ -226,7 +226,16 @@ function connect(token) {
   return new Client(socketAddress, { token, language, WebSocket: Socket });
 }
 
-async function attach() {
+let attaching;
+
+/** Opens the line again. Several may ask for that at the same time, after a sign-in for example; it is opened once. */
+function attach() {
+  attaching ??= open().finally(() => (attaching = undefined));
+  return attaching;
+}
+
+async function open() {
+  if (session !== undefined) return;
   line("connecting", t("line-connecting"));
   client ??= connect(await signedIn());
   try {
@@ -243,7 +252,7 @@ async function attach() {
     const opened = await client.attach(sessionId, cursor);
     return void follow(opened);
   } catch (error) {
-    if (error.kind === "not_authenticated" && (await hasNewToken())) return attach();
+    if (error.kind === "not_authenticated" && (await hasNewToken())) return open();
     return line("lost", error.message);
   }
 }
