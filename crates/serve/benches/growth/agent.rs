@@ -64,7 +64,7 @@ fn read(number: usize, text: &Arc<str>) -> Arc<dyn Tool> {
         "additionalProperties": false,
     });
     let text = Arc::clone(text);
-    Arc::new(RawTool::new(&format!("read_{number}"), "Reads a file.", schema, move |_, _| {
+    Arc::new(RawTool::new(format!("read_{number}"), "Reads a file.", schema, move |_, _| {
         let text = Arc::clone(&text);
         async move { Ok(json!(&*text)) }
     }))
