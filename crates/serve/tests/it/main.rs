@@ -30,4 +30,5 @@ mod stats;
 mod traces;
 mod workers;
 mod workers_hostile;
+mod workers_reconcile;
 mod written;
