@@ -16,7 +16,7 @@ const READY: &str = "process up";
 /// Which transactions of a client have the same connection to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolMode {
-    /// All.
+    /// All transactions have the same one.
     Session,
     /// Each may have another one. The statements that clients prepared follow them if the version can do that.
     Transaction,
