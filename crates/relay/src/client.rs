@@ -1,5 +1,7 @@
 //! Performs a POST and reports its events to the session, until the session leaves it.
 
+use std::sync::Arc;
+
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     trace::Trace,
@@ -7,6 +9,7 @@ use budao_core::{
 use budao_engine::SignalSender;
 use budao_models::event_source::{EventSource, PostError, StreamError};
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -17,6 +20,9 @@ use crate::{
 
 /// Longest text of the agent that is kept for the operator, in characters.
 const EXCERPT_CHARS: usize = 500;
+
+/// The most bytes of events that wait for their session. They are recorded together, twice, in one append.
+const WAITING_BYTES: u32 = 8 * 1024 * 1024;
 
 /// A request of one run.
 pub(crate) struct Post {
@@ -36,7 +42,7 @@ impl Post {
         let work = async {
             let (fault, is_unsent) = self.relay(&signals).await;
             let input = Input::Failed { post_number, fault, is_unsent };
-            signals.send(Signal { generation, input }).await;
+            signals.send(Signal { generation, input, room: None }).await;
         };
         tokio::select! {
             biased;
@@ -52,6 +58,7 @@ impl Post {
             Ok(events) => events,
             Err(error) => return request_fault(error),
         };
+        let room = Arc::new(Semaphore::new(WAITING_BYTES as usize));
         let mut is_first = true;
         loop {
             let data = match events.next().await {
@@ -75,8 +82,10 @@ impl Post {
                 }
             };
             is_first = false;
+            let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX).min(WAITING_BYTES);
+            let room = Arc::clone(&room).acquire_many_owned(bytes).await.ok();
             let input = Input::Upstream { post_number, event, bytes: data.len() };
-            if !signals.send(Signal { generation, input }).await {
+            if !signals.send(Signal { generation, input, room }).await {
                 return (upstream_cut("cut"), false);
             }
         }

@@ -15,6 +15,7 @@ use budao_engine::{
 };
 use budao_journal::{Journal, PageLimits};
 use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
@@ -30,6 +31,8 @@ use crate::{
 pub struct Signal {
     pub(crate) generation: u32,
     pub(crate) input: Input,
+    /// The share of the bytes that may wait for the session; freed when the session takes the report.
+    pub(crate) room: Option<OwnedSemaphorePermit>,
 }
 
 /// Makes the deciders of this engine.
@@ -157,7 +160,8 @@ impl RelayDecider {
                     None
                 }
             };
-            signals.send(Signal { generation, input: Input::Restored { turn, partial } }).await;
+            let input = Input::Restored { turn, partial };
+            signals.send(Signal { generation, input, room: None }).await;
         }));
     }
 }
