@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use budao_core::{
-    event::{Answer, CallStart, CommandId, Event, Record, SessionId, Settlement},
+    event::{Answer, CallStart, CommandId, Event, ReconcileVerdict, Record, SessionId, Settlement},
     tool::Outcome,
 };
 
@@ -115,14 +115,24 @@ fn of_reconciled(
 ) {
     for history in histories.values() {
         let mut ids = BTreeMap::new();
-        let mut asked = BTreeSet::new();
+        let (mut asked, mut undone) = (BTreeSet::new(), BTreeSet::new());
         for record in history {
             match &record.event {
                 Event::ToolCallStarted(CallStart { call, arguments, .. }) => {
                     ids.insert(call.clone(), effect_of(arguments).unwrap_or_default());
+                    undone.remove(call);
                 }
-                Event::ReconcileEnded { call, .. } => {
+                Event::ReconcileEnded { call, verdict, .. } => {
                     asked.insert(call.clone());
+                    if *verdict == ReconcileVerdict::DidNotHappen {
+                        undone.insert(call.clone());
+                    }
+                }
+                Event::ToolCallEnded { call, outcome: Outcome::Done(_), .. }
+                    if undone.contains(call) =>
+                {
+                    let promise = "a call that did not happen ends as done only if it runs again";
+                    violations.expect(false, promise, || format!("{} {call}", record.session));
                 }
                 // A call may end with the outcome of another one, which a person stated.
                 Event::ToolCallEnded { call, outcome: Outcome::Done(output), .. }
