@@ -49,7 +49,8 @@ impl AlertsConfig {
     /// journal without a file has none.
     pub(crate) fn to_alerts(&self, journal: Option<&Path>) -> Option<budao_serve::alerts::Alerts> {
         let mut rules = Rules { threshold: self.threshold.clone(), ..Rules::default() };
-        rules.check_interval = self.check_interval.map_or(rules.check_interval, Duration::from_millis);
+        rules.check_interval =
+            self.check_interval.map_or(rules.check_interval, Duration::from_millis);
         rules.min_interval = self.min_interval.map_or(rules.min_interval, Duration::from_millis);
         rules.doubt_after = self.doubt_after.map_or(rules.doubt_after, Duration::from_millis);
         let cursor = journal.map(|journal| {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use budao_core::{
     Event, Fault, Kind, Record, Timestamp,
     event::{
-        CallStart, ChildLink, Decision, Epoch, QuestionId, QuestionPurpose, Scope, SessionId, Settings,
-        StopReason,
+        CallStart, ChildLink, Decision, Epoch, QuestionId, QuestionPurpose, Scope, SessionId,
+        Settings, StopReason,
     },
     fault::{Fact, Operation},
     message::{Block, CallId, ModelStop, ToolUse, Usage},

@@ -58,15 +58,16 @@ impl PgBouncer {
         fs::write(&file, settings).expect("a temporary directory");
         let mut command = server.as_owner(Command::new(program));
         command.arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut process = command.spawn().expect("PgBouncer runs");
-        let mut lines = BufReader::new(process.stderr.take().expect("piped")).lines();
+        let process = command.spawn().expect("PgBouncer runs");
+        let mut pooler = Self { process, address, knows_prepared_statements };
+        let mut lines = BufReader::new(pooler.process.stderr.take().expect("piped")).lines();
         let mut said = Vec::new();
         while let Some(Ok(line)) = lines.next() {
             said.push(line);
             if said.last().is_some_and(|line| line.contains(READY)) {
                 // Its later output is read, so that it never blocks.
                 std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
-                return Some(Self { process, address, knows_prepared_statements });
+                return Some(pooler);
             }
         }
         panic!("PgBouncer did not start:\n{}", said.join("\n"));
