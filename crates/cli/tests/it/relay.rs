@@ -69,6 +69,21 @@ impl Stage {
         Process(child)
     }
 
+    /// Why `replay --verify` leaves the only session of the journal out.
+    fn verify_replay(&self) -> Value {
+        let verified = Command::new(env!("CARGO_BIN_EXE_budao"))
+            .args(["replay", "--verify", "--all", "--json"])
+            .current_dir(self.directory.path())
+            .env_clear()
+            .env("BUDAO_JOURNAL", self.directory.path().join("journal.db"))
+            .output()
+            .unwrap();
+        let output = String::from_utf8_lossy(&verified.stdout);
+        assert!(verified.status.success(), "{output}{}", String::from_utf8_lossy(&verified.stderr));
+        let first: Value = serde_json::from_str(output.lines().next().unwrap()).unwrap();
+        first["skipped"].clone()
+    }
+
     /// All frames of a session from its first, as the server has them now.
     async fn frames(&self, session: &str) -> Vec<Value> {
         let url = format!("http://{}/v1/sessions/{session}/frames", self.address);
@@ -168,8 +183,12 @@ async fn compare(stage: &Stage, front: &FrontEnd) {
     assert!(ids.len() - shown.len() <= 1, "{} frames were not shown", ids.len() - shown.len());
 }
 
-/// Counts to 30, one number every 10 ms.
 fn count(_: &ReceivedRequest) -> Reply {
+    counting()
+}
+
+/// Counts to 30, one number every 30 ms.
+fn counting() -> Reply {
     let event = |value: Value| sse::data(&value);
     let delta = |number: u32| {
         let delta = format!("{number} ");
@@ -194,6 +213,61 @@ async fn cut_front_ends_and_killed_relays_lose_and_repeat_nothing() {
     let stage = Stage::new(format!("{}/agent", agent.url()));
     let (cuts, kills) = torment(&stage, rounds(8)).await;
     eprintln!("scripted agent: {cuts} cuts, {kills} kills");
+    assert_eq!(
+        stage.verify_replay(),
+        json!("other_engine"),
+        "the machine of a turn is not tried on it"
+    );
+}
+
+/// The most memory that a process had, in bytes.
+fn peak_memory(process: &Process) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.0.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+}
+
+/// Goal: an agent that sends 100 MB does not fill the memory of a server with default limits, in large events, in small
+/// ones or in one without an end. Method: the growth of the server's peak is compared with the bound of a turn.
+#[tokio::test]
+async fn an_agent_that_sends_100_mb_meets_a_limit_in_bounded_memory_and_the_session_goes_on() {
+    const FLOOD: usize = 100_000_000;
+    /// `turn_bytes`. The events of a turn are held as text, as records and as history, and go into the next request.
+    const TURN: u64 = 32 << 20;
+    let start = [
+        sse::data(&json!({"type": "RUN_STARTED", "threadId": "t", "runId": "r"})),
+        sse::data(&json!({"type": "TEXT_MESSAGE_START", "messageId": "m"})),
+    ];
+    let delta = |size: usize| {
+        let delta = "x".repeat(size);
+        sse::data(&json!({"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": delta}))
+    };
+    let flood = |size: usize| {
+        let events = std::iter::repeat_n(delta(size), FLOOD / size);
+        Reply::stream().then(start.clone()).then(events)
+    };
+    let endless = Reply::stream().then(start.clone()).bytes("data: ").bytes("x".repeat(FLOOD));
+    let replies =
+        [(flood(500_000), "turn_bytes"), (flood(2_000), "turn_bytes"), (endless, "event_bytes")];
+    for (reply, limit) in replies {
+        let agent = Provider::start([reply, counting()]).await;
+        let stage = Stage::new(format!("{}/agent", agent.url()));
+        let server = stage.server();
+        let proxy = Proxy::start(stage.address, 1).await.unwrap();
+        let mut front = FrontEnd::open(&proxy).await;
+        let before = peak_memory(&server);
+        front.session.send("go").await.unwrap();
+        let failed = front.until(&["agent.final_answer", "agent.error"]).await;
+        assert_eq!(failed.event, "agent.error", "{failed:?}");
+        let name = format!("engines.agui.limits.{limit}");
+        assert_eq!(failed.meta("context")["limit_name"], json!(name), "{failed:?}");
+        front.session.send("count to 30").await.unwrap();
+        let answer = front.until(&["agent.final_answer", "agent.error"]).await;
+        assert_eq!(answer.event, "agent.final_answer", "{answer:?}");
+        let grown = peak_memory(&server) - before;
+        eprintln!("{limit}: {} MB more", grown / 1_000_000);
+        assert!(grown < 20 * TURN, "{limit}: {grown} bytes more");
+    }
 }
 
 /// The Python of a fetched peer.
