@@ -42,7 +42,7 @@ impl Post {
         let work = async {
             let (fault, is_unsent) = self.relay(&signals).await;
             let input = Input::Failed { post_number, fault, is_unsent };
-            signals.send(Signal { generation, input, room: None }).await;
+            signals.send(Signal { generation, input, _room: None }).await;
         };
         tokio::select! {
             biased;
@@ -85,7 +85,7 @@ impl Post {
             let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX).min(WAITING_BYTES);
             let room = Arc::clone(&room).acquire_many_owned(bytes).await.ok();
             let input = Input::Upstream { post_number, event, bytes: data.len() };
-            if !signals.send(Signal { generation, input, room }).await {
+            if !signals.send(Signal { generation, input, _room: room }).await {
                 return (upstream_cut("cut"), false);
             }
         }

@@ -32,7 +32,7 @@ pub struct Signal {
     pub(crate) generation: u32,
     pub(crate) input: Input,
     /// The share of the bytes that may wait for the session; freed when the session takes the report.
-    pub(crate) room: Option<OwnedSemaphorePermit>,
+    pub(crate) _room: Option<OwnedSemaphorePermit>,
 }
 
 /// Makes the deciders of this engine.
@@ -161,7 +161,7 @@ impl RelayDecider {
                 }
             };
             let input = Input::Restored { turn, partial };
-            signals.send(Signal { generation, input, room: None }).await;
+            signals.send(Signal { generation, input, _room: None }).await;
         }));
     }
 }

@@ -65,7 +65,7 @@ async fn behind_a_pooler_with_transactions_everything_works_or_opening_says_what
         writer.close().await;
         return reader.close().await;
     }
-    let refused = open(&url).await.err().expect("an old version loses prepared statements");
+    let refused = open(&url).await.expect_err("an old version loses prepared statements");
     assert_eq!(refused.kind(), Kind::JournalSettingUnsafe, "{refused:?}");
     assert_eq!(refused.detail().text(Fact::ConfigKey), Some("pool_mode"));
 }

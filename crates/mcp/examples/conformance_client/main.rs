@@ -154,7 +154,7 @@ impl Memory for Acceptance {
         Vec::new()
     }
 
-    fn seen(&self, _path: &str) -> Option<Option<String>> {
+    fn seen_digest(&self, _path: &str) -> Option<Option<String>> {
         None
     }
 

@@ -60,7 +60,7 @@ impl Memory for Person {
         Vec::new()
     }
 
-    fn seen(&self, _path: &str) -> Option<Option<String>> {
+    fn seen_digest(&self, _path: &str) -> Option<Option<String>> {
         None
     }
 

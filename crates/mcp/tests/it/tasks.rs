@@ -26,7 +26,7 @@ impl Memory for Checkpoints {
         Vec::new()
     }
 
-    fn seen(&self, _path: &str) -> Option<Option<String>> {
+    fn seen_digest(&self, _path: &str) -> Option<Option<String>> {
         None
     }
 

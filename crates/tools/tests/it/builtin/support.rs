@@ -40,7 +40,7 @@ impl Memory for Remembered {
         self.todos.lock().unwrap().clone()
     }
 
-    fn seen(&self, path: &str) -> Option<Option<String>> {
+    fn seen_digest(&self, path: &str) -> Option<Option<String>> {
         self.seen.lock().unwrap().get(path).cloned()
     }
 }
