@@ -427,21 +427,13 @@ struct Circumstances {
 impl Circumstances {
     /// One round with the profile `bench`, measured now.
     fn of(root: &Path, command: String, load_before: String) -> Self {
-        let said = |command: &mut Command| {
-            process::output_of(command, Duration::from_secs(30)).map_or_else(
-                |_| "unknown".to_owned(),
-                |text| text.trim().lines().next().unwrap_or_default().to_owned(),
-            )
-        };
         let mut git = process::command("git", root);
         git.args(["describe", "--always", "--dirty"]);
-        let mut rustc = process::command("rustc", root);
-        rustc.arg("--version");
         Self {
             measured_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-            commit: said(&mut git),
-            rustc: said(&mut rustc),
-            cpu: cpu_model(),
+            commit: first_line(&mut git),
+            rustc: rustc(),
+            cpu: processor(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             load: [load_before, load()],
             profile: "bench".to_owned(),
@@ -457,7 +449,23 @@ fn load() -> String {
     text.split_whitespace().next().unwrap_or("unknown").to_owned()
 }
 
-fn cpu_model() -> String {
+/// The first line that a program prints; `unknown` if it cannot run.
+fn first_line(command: &mut Command) -> String {
+    process::output_of(command, Duration::from_secs(30)).map_or_else(
+        |_| "unknown".to_owned(),
+        |text| text.trim().lines().next().unwrap_or_default().to_owned(),
+    )
+}
+
+/// The version of the compiler.
+pub(crate) fn rustc() -> String {
+    let mut rustc = process::command("rustc", &repo::root());
+    rustc.arg("--version");
+    first_line(&mut rustc)
+}
+
+/// The model of the processor.
+pub(crate) fn processor() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = info.lines().find(|line| line.starts_with("model name"));
     let model = line.and_then(|line| line.split_once(": ")).map_or("unknown", |(_, model)| model);
