@@ -77,7 +77,7 @@ const EXAMPLES: &[CommandExamples] = &[
         ("budao journal export journal.db > all.ndjson", "one record a line"),
         ("budao journal copy journal.db postgres://budao@db/budao", ""),
         ("budao journal new-epochs postgres://budao@db/budao", "after a restore"),
-        ("budao journal compact journal.db", "after many sessions were deleted"),
+        ("budao journal compact journal.db", "after many deletions"),
     ]),
     ("backup", &[("budao backup copy.db", "while servers use the journal")]),
     ("explain", &[
