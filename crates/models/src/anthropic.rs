@@ -22,6 +22,7 @@ use crate::{
     shape::{refuses_shape, shape_refused},
 };
 
+#[cfg(feature = "probe")]
 pub(crate) use stream::Decoder;
 pub(crate) use wire::AnthropicFormat;
 

@@ -31,6 +31,7 @@ use crate::{
     sse::SseEvents,
 };
 
+#[cfg(feature = "probe")]
 pub(crate) use stream::Decoder;
 use wire::ChatFormat;
 
@@ -147,6 +148,7 @@ impl OpenAi {
 }
 
 /// The format of requests to a compatible server.
+#[cfg(feature = "probe")]
 pub(crate) fn format(model: &str) -> ChatFormat<'_> {
     let dialect = wire::Dialect::Compatible;
     let (has_cache_key, form) = (false, ShapeForm::Native);

@@ -60,6 +60,7 @@ pub(crate) trait WireFormat {
     );
 
     /// The whole body, encoded anew.
+    #[cfg(feature = "probe")]
     fn encode(&self, request: &ModelRequest) -> Vec<u8>
     where
         Self: Sized,
@@ -112,10 +113,12 @@ impl RequestBody {
         reqwest::Body::wrap_stream(stream::iter(self.0.into_iter().map(Ok::<_, Infallible>)))
     }
 
+    #[cfg(feature = "probe")]
     pub(crate) fn into_parts(self) -> Vec<Bytes> {
         self.0
     }
 
+    #[cfg(feature = "probe")]
     pub(crate) fn to_vec(&self) -> Vec<u8> {
         self.0.concat()
     }

@@ -148,6 +148,7 @@ impl OpenAiResponses {
 }
 
 /// The format of requests to the official service.
+#[cfg(feature = "probe")]
 pub(crate) fn format(model: &str) -> ResponsesFormat<'_> {
     let (reasoning, form) = (Reasoning::Sent, ShapeForm::Native);
     ResponsesFormat { model, reasoning, is_official: true, has_cache_key: true, form }
