@@ -32,7 +32,7 @@ const SHELLS: [(&str, &str); 3] =
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The cargo profile of the program; `dev` is for tests of the packages
-    #[arg(long, default_value = "release")]
+    #[arg(long, default_value = "dist")]
     profile: String,
     /// Where the packages go
     #[arg(long, default_value = "dist")]
@@ -108,8 +108,7 @@ impl Contents {
         let bytes = stripped(program)?;
         let libc = elf::Libc::of(&bytes)?;
         // A program for tests is large, and its packages are read once.
-        let compression =
-            if profile == "release" { Compression::best() } else { Compression::fast() };
+        let compression = if profile == "dev" { Compression::fast() } else { Compression::best() };
         Ok(Self {
             root: root.to_owned(),
             version: version(root)?,

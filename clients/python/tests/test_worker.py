@@ -462,6 +462,24 @@ def test_sigterm_drains_the_open_call_is_finished_and_the_next_one_goes_elsewher
     run(main)
 
 
+def test_a_worker_without_open_calls_that_drains_ends_though_its_server_is_gone() -> None:
+    @tool(read_only=True)
+    def double(n: int) -> int:
+        "Doubles."
+        return 2 * n
+
+    async def main() -> None:
+        server = TestServer(script=script(), args=AUTO, env=IMPATIENT)
+        worker = Worker(Client(server.url, **FAST), [double])
+        await worker.start()
+        server.crash()
+        await asyncio.wait_for(worker.drain(), 60)
+        await worker.wait()
+        server.stop()
+
+    run(main)
+
+
 def test_the_sync_face_has_workers_too() -> None:
     @tool(read_only=True)
     def mine() -> str:

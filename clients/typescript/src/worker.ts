@@ -58,6 +58,7 @@ export class Worker {
   private isReady = false;
   private frameBytes = 1024 * 1024;
   private idle: (() => void)[] = [];
+  private lineLost: (() => void)[] = [];
   private settleReady!: { resolve: () => void; reject: (error: unknown) => void };
   private settleEnded!: { resolve: () => void; reject: (error: unknown) => void };
 
@@ -83,7 +84,10 @@ export class Worker {
     this.line = new Line((client as unknown as { settings: Settings }).settings, {
       open: () => this.greet(),
       event: (event) => this.take(event),
-      lost: () => (this.offerId = undefined),
+      lost: () => {
+        this.offerId = undefined;
+        for (const resolve of this.lineLost.splice(0)) resolve();
+      },
       over: (error) => this.over(error),
     });
     this.line.start();
@@ -92,7 +96,10 @@ export class Worker {
   /** Takes no new calls, waits until the open ones have ended, and disconnects. */
   async drain(): Promise<void> {
     this.isDraining = true;
-    await this.ask({ event: "user.drain_worker", content: { worker_id: this.workerId } }).catch(() => {});
+    // A server that is gone offers no calls either, so a worker without open calls does not wait for its answer.
+    const lost = new Promise<void>((resolve) => this.lineLost.push(resolve));
+    const answer = this.ask({ event: "user.drain_worker", content: { worker_id: this.workerId } });
+    await Promise.race([answer.then(() => {}, () => {}), lost]);
     if (this.calls.size > 0) await new Promise<void>((resolve) => this.idle.push(resolve));
     this.stop();
   }

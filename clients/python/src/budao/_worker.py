@@ -99,6 +99,7 @@ class Worker:
         self._ended: asyncio.Future[None] = loop.create_future()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._lost = asyncio.Event()
         self._threads = ThreadPoolExecutor(self._capacity, thread_name_prefix="budao-tool")
         self._connection = Connection(self._client.settings, self)
         self._connection.start()
@@ -108,12 +109,22 @@ class Worker:
         """Takes no new calls, waits until the open ones have ended, and disconnects."""
         self._is_draining = True
         if self._connection is not None and not self._ended.done():
-            try:
-                await self._ask("user.drain_worker", {"worker_id": self.worker_id})
-            except Fault as fault:
-                log.warning("drain refused, code=%s", fault.code)
+            asking = asyncio.ensure_future(self._ask_to_drain())
+            # A server that is gone offers no calls either, so a worker without open calls does not wait for its answer.
+            self._lost.clear()
+            lost = asyncio.ensure_future(self._lost.wait())
+            await asyncio.wait({asking, lost}, return_when=asyncio.FIRST_COMPLETED)
+            lost.cancel()
+            await self._idle.wait()
+            asking.cancel()
         await self._idle.wait()
         await self.stop()
+
+    async def _ask_to_drain(self) -> None:
+        try:
+            await self._ask("user.drain_worker", {"worker_id": self.worker_id})
+        except Fault as fault:
+            log.warning("drain refused, code=%s", fault.code)
 
     async def stop(self) -> None:
         """Disconnects at once. Calls that still run are cancelled; their outcomes are unknown to the server."""
@@ -203,6 +214,7 @@ class Worker:
 
     def lost(self, fault: Fault, was_established: bool) -> None:
         self._offer_id = None
+        self._lost.set()
         log.info("connection lost, code=%s open_calls=%d", fault.code, len(self._calls))
 
     def over(self, error: BaseException | None) -> None:

@@ -244,3 +244,13 @@ test("an offer that shadows a tool of the server is refused at once", async () =
   await assert.rejects(worker.ended, Rejected);
   await server.stop();
 });
+
+test("a worker without open calls that drains ends though its server is gone", async () => {
+  const server = await start([]);
+  const worker = new Worker(new Client(server.url, options), [pay(() => "paid")], silent);
+  await worker.ready;
+  await server.crash();
+  await worker.drain();
+  await worker.ended;
+  await server.stop();
+});
