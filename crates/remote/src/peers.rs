@@ -204,12 +204,19 @@ impl Roster {
         true
     }
 
-    /// Forgets offers of calls that wait nowhere any more.
+    /// Forgets offers of calls that wait nowhere any more. A call that its process is about to claim has an answer to come:
+    /// the server that showed it may be dead, and the claim is decided by the next one.
     fn drop_settled_calls(&mut self, waiting: &BTreeSet<CallKey>) {
+        let is_claiming = |key: &CallKey, call: &ForeignCall| {
+            let id = (Arc::clone(&call.tenant), Arc::clone(&call.worker_id));
+            let claim = (key.clone(), call.offer.attempt);
+            self.processes.get(&id).is_some_and(|worker| worker.declared.contains(&claim))
+        };
         let settled: Vec<CallKey> = self
             .foreign
             .iter()
             .filter(|(key, call)| !call.is_claimed && !waiting.contains(*key))
+            .filter(|(key, call)| !is_claiming(key, call))
             .map(|(key, _)| key.clone())
             .collect();
         for key in settled {
@@ -362,4 +369,50 @@ fn count(notes: Vec<PeerNote>) -> PeerCounts {
         }
     }
     counts
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::workers::WorkerLink;
+
+    #[derive(Debug)]
+    struct Link;
+
+    impl WorkerLink for Link {
+        fn deliver(&self, _: WorkerMessage) {}
+
+        fn number(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn a_claim_under_way_outlives_the_server_that_showed_the_call() {
+        let id: ProcessKey = ("acme".into(), "w-1".into());
+        let mut process = RosterProcess::absent("billing", Timestamp::default());
+        process.tools.insert("pay".to_owned(), "v1".to_owned());
+        process.link = Some(("1".to_owned(), Arc::new(Link)));
+        process.capacity = 1;
+        let mut roster = Roster::default();
+        roster.processes.insert(id.clone(), process);
+        let note: PeerNote = serde_json::from_value(json!({ "waiting": [{
+            "tenant": "acme", "session": "01900000-0000-7000-8000-000000000001", "call": "call_1_1_1",
+            "tool": "pay", "route": { "worker": "billing", "version": "v1" }, "attempt": 1,
+            "reconciles": false, "arguments": {}, "idempotency_key": "k", "traceparent": "",
+            "deadline_ms": 1,
+        }] }))
+        .unwrap();
+        let key = note.waiting[0].key();
+        roster.take_peer_calls(&note, &mut Deliveries::new());
+        roster.processes.get_mut(&id).unwrap().declared.insert((key.clone(), 1));
+        roster.drop_settled_calls(&BTreeSet::new());
+        assert!(roster.foreign.contains_key(&key), "the claim has no answer yet");
+        assert!(roster.processes[&id].declared.contains(&(key.clone(), 1)));
+        roster.processes.get_mut(&id).unwrap().declared.clear();
+        roster.drop_settled_calls(&BTreeSet::new());
+        assert!(roster.foreign.is_empty(), "nobody claims it");
+    }
 }

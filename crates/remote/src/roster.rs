@@ -47,6 +47,8 @@ pub(crate) struct RosterProcess {
     pub(crate) capacity: usize,
     /// The connection, with its id; absent while the process is away.
     pub(crate) link: Option<(String, Arc<dyn WorkerLink>)>,
+    /// The number of the newest connection on which the process offered.
+    pub(crate) newest: u64,
     /// Calls that the process has claimed.
     pub(crate) held: BTreeSet<CallKey>,
     /// Calls that the process was offered and has not claimed.
@@ -68,12 +70,20 @@ impl RosterProcess {
             tools: BTreeMap::new(),
             capacity: 0,
             link: None,
+            newest: 0,
             held: BTreeSet::new(),
             offered: BTreeSet::new(),
             declared: BTreeSet::new(),
             is_draining: false,
             gone: Some(now),
         }
+    }
+
+    /// Takes what the process says it holds. Returns the calls that it held and does not declare.
+    pub(crate) fn declare(&mut self, declared: BTreeSet<(CallKey, u32)>) -> Vec<CallKey> {
+        self.declared = declared;
+        let keys: BTreeSet<&CallKey> = self.declared.iter().map(|(key, _)| key).collect();
+        self.held.iter().filter(|key| !keys.contains(key)).cloned().collect()
     }
 
     fn load(&self) -> usize {

@@ -40,6 +40,9 @@ pub(crate) use claims::not_open;
 pub trait WorkerLink: Send + Sync + fmt::Debug {
     /// Sends without waiting. A connection that cannot keep up is closed by its gateway.
     fn deliver(&self, message: WorkerMessage);
+
+    /// The number of the connection on this server. A connection that opened later has a greater one.
+    fn number(&self) -> u64;
 }
 
 /// The clock, the bounds and the store of a server's workers.
@@ -175,6 +178,7 @@ impl Workers {
     }
 
     /// Connects a process whose offer was checked. What it held and does not declare is lost; waiting calls are offered.
+    /// An offer that a newer connection of the process outran has no effect.
     pub fn connect(
         &self,
         identity: &WorkerIdentity,
@@ -193,6 +197,10 @@ impl Workers {
             .processes
             .entry(id.clone())
             .or_insert_with(|| RosterProcess::absent(&offer.worker, now));
+        if worker.newest > link.number() {
+            return;
+        }
+        worker.newest = link.number();
         worker.name.clone_from(&offer.worker);
         worker.owner.clone_from(&identity.user);
         worker.scope = scope;
@@ -201,13 +209,10 @@ impl Workers {
         worker.is_draining = false;
         let is_same = worker.link.as_ref().is_some_and(|(known, _)| known == connection);
         (worker.link, worker.gone) = (Some((connection.to_owned(), link)), None);
-        let mut lost = Vec::new();
-        if !is_same {
-            worker.declared = declared.collect();
-            let keys: std::collections::BTreeSet<_> =
-                worker.declared.iter().map(|(key, _)| key.clone()).collect();
-            lost.extend(worker.held.iter().filter(|key| !keys.contains(key)).cloned());
-        }
+        let lost = match is_same {
+            true => Vec::new(),
+            false => worker.declare(declared.collect()),
+        };
         for key in &lost {
             roster.lose(key, &id);
         }

@@ -4,7 +4,10 @@ mod observed_sessions;
 mod worker;
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, atomic::AtomicBool},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -43,6 +46,8 @@ pub(crate) const FOLD_COST_RECORDS: u64 = 8;
 pub(crate) struct Connection {
     pub(crate) server: Arc<Server>,
     pub(crate) id: String,
+    /// A connection that opened later has a greater number.
+    number: u64,
     pub(crate) identity: Identity,
     pub(crate) outbox: Outbox,
     pub(crate) since: Timestamp,
@@ -100,6 +105,7 @@ impl Connection {
             lang,
             command_language: Mutex::default(),
             id: server.world.uuid().to_string(),
+            number: server.connections.fetch_add(1, Ordering::Relaxed),
             outbox: server.outbox(),
             since: server.now(),
             observed: Mutex::default(),

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -60,6 +60,8 @@ pub(crate) struct Server {
     pub(crate) stopping: CancellationToken,
     /// The open connections and streams.
     pub(crate) running: TaskTracker,
+    /// Connections since the server started, for their numbers.
+    pub(crate) connections: AtomicU64,
     pub(crate) started: Timestamp,
 }
 
@@ -86,6 +88,7 @@ impl Server {
             tenants: Mutex::default(),
             stopping: CancellationToken::new(),
             running: TaskTracker::new(),
+            connections: AtomicU64::new(0),
             started: world.clock.now(),
             config,
             engine,

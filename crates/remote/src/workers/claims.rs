@@ -35,6 +35,22 @@ pub enum ClaimCheck {
 }
 
 impl Workers {
+    /// Checks that no newer connection of a process has offered. A lost connection may deliver its offer late; then the
+    /// process is on the next one, and would lose its calls.
+    ///
+    /// # Errors
+    /// The connection with this number is not the newest of the process.
+    pub fn check_newest(&self, process: ProcessRef<'_>, number: u64) -> Result<(), Fault> {
+        let id: ProcessKey = (process.tenant.into(), process.worker_id.into());
+        match self.roster().processes.get(&id) {
+            Some(worker) if worker.newest > number => {
+                let rule = "no newer connection has offered tools with this id";
+                Err(violation_fault("content.worker_id", rule, process.worker_id))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Checks that this process may claim this call, and says who decides about the claim.
     ///
     /// # Errors

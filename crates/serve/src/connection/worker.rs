@@ -38,6 +38,7 @@ pub(super) const SUBMISSIONS: usize = 256;
 /// Sends a worker's messages to its connection.
 #[derive(Debug)]
 struct ConnectionLink {
+    number: u64,
     outbox: Outbox,
     clock: Arc<dyn Clock>,
 }
@@ -53,6 +54,10 @@ impl WorkerLink for ConnectionLink {
         };
         // A closed outbox has a reader that ends; the worker is disconnected then.
         let _ = self.outbox.deliver(EncodedFrame::from(&frame));
+    }
+
+    fn number(&self) -> u64 {
+        self.number
     }
 }
 
@@ -168,6 +173,7 @@ impl Connection {
     ) -> Result<(), Fault> {
         let (workers, session) = (self.workers()?, command_ref.session);
         let scope = self.offer_scope(session).await?;
+        workers.check_newest(self.process(&offer.worker_id), self.number)?;
         let identity = WorkerIdentity {
             tenant: self.identity.tenant.clone(),
             user: self.identity.name(),
@@ -183,6 +189,7 @@ impl Connection {
             self.server.submit(session, request).await?;
         }
         let link = ConnectionLink {
+            number: self.number,
             outbox: self.outbox.clone(),
             clock: Arc::clone(&self.server.world.clock),
         };

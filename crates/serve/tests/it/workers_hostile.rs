@@ -257,3 +257,20 @@ async fn a_process_that_was_refused_a_claim_does_not_hold_the_call() {
     let failed = result(&mut person).await;
     assert_eq!(failed["metadata"]["error_code"], "ERR_TOOL_022", "{failed}");
 }
+
+#[tokio::test]
+async fn a_late_offer_of_an_older_connection_takes_no_process_from_a_newer_one() {
+    let lasting = WorkerLimits { grace: Duration::from_secs(20), ..limits() };
+    let fixture = setup(pays(), lasting).open().await;
+    let mut lost = TestWorker::connect(&fixture, "w-1").await;
+    let mut worker = TestWorker::offering(&fixture, "w-1", json!([pay()])).await;
+    let (mut person, _) = ask(&fixture).await;
+    let call = worker.call().await;
+    assert!(is_accepted(&worker.claim(&call).await));
+    let late = lost.ask(lost.offer(json!([pay()]), json!([]))).await;
+    assert!(late.to_string().contains("no newer connection has offered"), "{late}");
+    drop(lost);
+    let ended = worker.end(&call, json!({ "result": "kept" })).await;
+    assert!(is_accepted(&ended), "{ended}");
+    assert_eq!(result(&mut person).await["content"], "kept");
+}
