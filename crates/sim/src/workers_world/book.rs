@@ -22,6 +22,8 @@ struct Entries {
     reported: BTreeMap<(String, String), Value>,
     /// Calls whose functions hang or end late.
     hanging: BTreeSet<(String, String)>,
+    /// Calls that a process stopped because it was told to.
+    stopped: BTreeSet<(String, String)>,
     /// Processes that were killed, ended, or were away for longer than the grace.
     gone: BTreeSet<String>,
     cuts: usize,
@@ -40,6 +42,11 @@ impl WorkerBook {
     /// The function of a call hangs, or ends after its deadline.
     pub(crate) fn hang(&self, call: &CallName) {
         self.entries().hanging.insert((call.0.clone(), call.1.clone()));
+    }
+
+    /// A process stops a call because the turn was cancelled.
+    pub(crate) fn stop(&self, call: &CallName) {
+        self.entries().stopped.insert((call.0.clone(), call.1.clone()));
     }
 
     /// The server accepted a result.
@@ -73,6 +80,10 @@ impl WorkerBook {
 
     pub(crate) fn hangs(&self, session: &str, call: &str) -> bool {
         self.entries().hanging.contains(&(session.to_owned(), call.to_owned()))
+    }
+
+    pub(crate) fn was_stopped(&self, session: &str, call: &str) -> bool {
+        self.entries().stopped.contains(&(session.to_owned(), call.to_owned()))
     }
 
     pub(crate) fn reports(&self) -> BTreeMap<(String, String), Value> {

@@ -83,6 +83,9 @@ fn is_explained(
         Kind::WorkerLost => names_worker && is_gone(&call.claims),
         Kind::OutcomeUnknown => is_gone(&call.claims),
         Kind::DeadlinePassed => book.hangs(session, id),
+        // The function was stopped in doubt, and the server that told it to stop was killed before it took the report.
+        // The next one has the report, and takes it for the function's own failure.
+        Kind::ToolFailed => book.was_stopped(session, id),
         // The function said no, or a person cancelled the turn.
         Kind::ToolSaidNo | Kind::Cancelled => true,
         _ => false,

@@ -302,6 +302,7 @@ impl WorkerProcess {
         running.abort();
         if frame["metadata"]["reason"] == "cancelled" {
             let content = json!({ "error": { "progress": "unconfirmed" } });
+            self.book.stop(&call);
             return self.end(line, call, &content);
         }
         self.calls.remove(&call);
