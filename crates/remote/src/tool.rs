@@ -262,8 +262,12 @@ impl Tool for RemoteTool {
     ) -> Result<Reconciliation, Failure> {
         match self.perform(arguments, context, CallPurpose::Reconcile).await? {
             WaitEnd::Reconciled(found) => Ok(found),
+            // A process that comes back late ran the call after all: its claim was under way when it was asked.
+            WaitEnd::Reported(WorkerReport::Done { result }) => {
+                Ok(Reconciliation::Happened(result))
+            }
             WaitEnd::Reported(WorkerReport::Failed(error)) => Err(self.worker_failure(error)),
-            WaitEnd::Reported(_) => Ok(Reconciliation::CannotTell),
+            WaitEnd::Reported(WorkerReport::Lost) => Ok(Reconciliation::CannotTell),
             end => Err(self.failure_of(&end)),
         }
     }
