@@ -59,7 +59,7 @@ pub(super) fn of_calls(
             law(content["result"]["did"] == key.as_str(), "a result belongs to its call");
         }
         law(
-            is_explained(&call, &name, (times(&begun), book)),
+            is_explained(&call, &name, (times(&begun), times(ledger), book)),
             "doubt only where the outcome is unknown",
         );
     }
@@ -69,11 +69,12 @@ pub(super) fn of_calls(
 fn is_explained(
     call: &CallRecord,
     (session, id): &(String, String),
-    (begun, book): (u32, &WorkerBook),
+    (begun, did, book): (u32, u32, &WorkerBook),
 ) -> bool {
     let Some(fault) = call.fault() else { return true };
     let names_worker = fault.detail().text(Fact::Worker) == Some(WORKER);
     let is_gone = |claims: &[(u32, String)]| claims.iter().any(|(_, worker)| book.is_gone(worker));
+    let are_gone = || call.claims.iter().all(|(_, worker)| book.is_gone(worker));
     match fault.kind() {
         // A call that certainly did not happen is offered once more.
         Kind::WorkerMissing if call.tool == "check" => {
@@ -85,7 +86,9 @@ fn is_explained(
         Kind::DeadlinePassed => book.hangs(session, id),
         // The function was stopped in doubt, and the server that told it to stop was killed before it took the report.
         // The next one has the report, and takes it for the function's own failure.
-        Kind::ToolFailed => book.was_stopped(session, id),
+        Kind::ToolFailed if book.was_stopped(session, id) => true,
+        // The processes of all attempts are gone, and none of them did anything.
+        Kind::ToolFailed => call.tool == "check" && call.attempt > 1 && did == 0 && are_gone(),
         // The function said no, or a person cancelled the turn.
         Kind::ToolSaidNo | Kind::Cancelled => true,
         _ => false,
