@@ -6,6 +6,7 @@ use budao_core::{
     event::SessionId,
     message::CallId,
     remote::{ToolRoute, WorkerReport},
+    time::Timestamp,
     trace::{SpanId, Trace},
 };
 use budao_tools::Reconciliation;
@@ -64,6 +65,8 @@ pub struct CallOffer {
     pub span: SpanId,
     /// The longest time from the claim to the result.
     pub deadline: Duration,
+    /// When the call was opened. Two questions about one call differ in nothing else.
+    pub opened: Timestamp,
 }
 
 /// Why a worker should stop a call.

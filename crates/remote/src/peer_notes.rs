@@ -13,6 +13,7 @@ use budao_core::{
     fault::Fault,
     message::CallId,
     remote::{ToolRoute, WorkerReport},
+    time::Timestamp,
     trace::{SpanId, Trace, parent_of},
 };
 use budao_journal::Cluster;
@@ -63,6 +64,8 @@ pub(crate) struct PeerCall {
     idempotency_key: String,
     traceparent: String,
     deadline_ms: u64,
+    #[serde(default)]
+    pub(crate) opened: Timestamp,
 }
 
 /// A call that the process which claimed it should stop.
@@ -94,6 +97,9 @@ pub(crate) struct PeerAnswer {
     session: SessionId,
     call: CallId,
     pub(crate) attempt: u32,
+    /// When the question was opened: an answer to an earlier one about the same call counts no more.
+    #[serde(default)]
+    pub(crate) opened: Timestamp,
     pub(crate) verdict: PeerVerdict,
 }
 
@@ -152,6 +158,7 @@ impl PeerCall {
             idempotency_key: offer.idempotency_key.to_string(),
             traceparent: offer.trace.to_traceparent(offer.span),
             deadline_ms: millis(offer.deadline),
+            opened: offer.opened,
         })
     }
 
@@ -172,6 +179,7 @@ impl PeerCall {
             trace,
             span,
             deadline: Duration::from_millis(self.deadline_ms),
+            opened: self.opened,
         }
     }
 }
@@ -224,8 +232,9 @@ impl PeerOutput {
 }
 
 impl PeerAnswer {
-    pub(crate) fn new(key: &CallKey, attempt: u32, verdict: PeerVerdict) -> Self {
-        Self { session: key.session, call: key.call.clone(), attempt, verdict }
+    pub(crate) fn new(offer: &CallOffer, verdict: PeerVerdict) -> Self {
+        let CallKey { session, call } = offer.key.clone();
+        Self { session, call, attempt: offer.attempt, opened: offer.opened, verdict }
     }
 
     pub(crate) fn key(&self) -> CallKey {

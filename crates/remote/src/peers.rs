@@ -95,7 +95,10 @@ impl Roster {
     fn take_peer_calls(&mut self, note: &PeerNote, out: &mut Deliveries) {
         for call in &note.waiting {
             let key = call.key();
-            let is_answered = self.answers.iter().any(|(_, answer)| answer.key() == key);
+            let is_answered = self
+                .answers
+                .iter()
+                .any(|(_, answer)| answer.key() == key && answer.opened == call.opened);
             if is_answered || self.foreign.contains_key(&key) || self.calls.contains_key(&key) {
                 continue;
             }
@@ -153,7 +156,8 @@ impl Roster {
         for answer in &note.answers {
             let Some(call) = self.calls.get(&answer.key()) else { continue };
             let is_question = call.offer.purpose == CallPurpose::Reconcile;
-            if is_question && call.offer.attempt == answer.attempt {
+            let asked = (call.offer.attempt, call.offer.opened);
+            if is_question && asked == (answer.attempt, answer.opened) {
                 call.status.send_modify(|status| match answer.verdict.clone().into_result() {
                     Ok(found) => status.reconciliation = Some(found),
                     Err(report) => status.report = Some(*report),
@@ -196,9 +200,8 @@ impl Roster {
             is_question && call.is_claimed && *call.worker_id == *worker_id
         };
         let Some(call) = self.foreign.get(key).filter(is_asked) else { return false };
-        let attempt = call.offer.attempt;
         if self.answers.len() < PIECES {
-            self.answers.push((now, PeerAnswer::new(key, attempt, verdict)));
+            self.answers.push((now, PeerAnswer::new(&call.offer, verdict)));
         }
         self.forget_foreign(key);
         true
@@ -373,10 +376,15 @@ fn count(notes: Vec<PeerNote>) -> PeerCounts {
 
 #[cfg(test)]
 mod tests {
+    use budao_tools::Reconciliation;
     use serde_json::json;
+    use tokio::sync::{mpsc, watch};
 
     use super::*;
-    use crate::workers::WorkerLink;
+    use crate::{
+        calls::{CallStatus, OpenCall},
+        workers::WorkerLink,
+    };
 
     #[derive(Debug)]
     struct Link;
@@ -389,6 +397,43 @@ mod tests {
         }
     }
 
+    /// A call that another server shows.
+    fn shown(reconciles: bool) -> PeerCall {
+        serde_json::from_value(json!({
+            "tenant": "acme", "session": "01900000-0000-7000-8000-000000000001", "call": "call_1_1_1",
+            "tool": "pay", "route": { "worker": "billing", "version": "v1" }, "attempt": 1,
+            "reconciles": reconciles, "arguments": {}, "idempotency_key": "k", "traceparent": "",
+            "deadline_ms": 1,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn an_answer_to_an_earlier_question_about_the_same_call_counts_no_more() {
+        let earlier = shown(true).offer();
+        let opened = earlier.opened.after(Duration::from_secs(5));
+        let question = CallOffer { opened, ..earlier.clone() };
+        let mut roster = Roster::default();
+        let call = OpenCall {
+            serial: 0,
+            tenant: "acme".into(),
+            offer: Arc::new(question.clone()),
+            status: watch::channel(CallStatus::default()).0,
+            output: mpsc::channel(1).0,
+            shown: 0,
+            output_bytes: 0,
+            offered_to: Vec::new(),
+        };
+        roster.calls.insert(question.key.clone(), call);
+        let mut verdict_after = |offer: &CallOffer| {
+            let answers = vec![PeerAnswer::new(offer, PeerVerdict::DidNotHappen)];
+            roster.take_peer_reports(&PeerNote { answers, ..PeerNote::default() });
+            roster.calls[&question.key].status.borrow().reconciliation.clone()
+        };
+        assert_eq!(verdict_after(&earlier), None);
+        assert_eq!(verdict_after(&question), Some(Reconciliation::DidNotHappen));
+    }
+
     #[test]
     fn a_claim_under_way_outlives_the_server_that_showed_the_call() {
         let id: ProcessKey = ("acme".into(), "w-1".into());
@@ -398,13 +443,7 @@ mod tests {
         process.capacity = 1;
         let mut roster = Roster::default();
         roster.processes.insert(id.clone(), process);
-        let note: PeerNote = serde_json::from_value(json!({ "waiting": [{
-            "tenant": "acme", "session": "01900000-0000-7000-8000-000000000001", "call": "call_1_1_1",
-            "tool": "pay", "route": { "worker": "billing", "version": "v1" }, "attempt": 1,
-            "reconciles": false, "arguments": {}, "idempotency_key": "k", "traceparent": "",
-            "deadline_ms": 1,
-        }] }))
-        .unwrap();
+        let note = PeerNote { waiting: vec![shown(false)], ..PeerNote::default() };
         let key = note.waiting[0].key();
         roster.take_peer_calls(&note, &mut Deliveries::new());
         roster.processes.get_mut(&id).unwrap().declared.insert((key.clone(), 1));

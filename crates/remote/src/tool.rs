@@ -91,6 +91,7 @@ impl RemoteTool {
             trace: context.trace,
             span: context.span(),
             deadline,
+            opened: context.world.clock.now(),
         };
         let mut call = self
             .workers

@@ -115,6 +115,7 @@ fn offer() -> CallOffer {
         trace: Trace::from_traceparent(PARENT).unwrap(),
         span: parent_of(PARENT).unwrap().1,
         deadline: Duration::from_secs(60),
+        opened: budao_core::time::Timestamp::default(),
     }
 }
 
