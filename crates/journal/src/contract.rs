@@ -1,7 +1,7 @@
 //! The journal contract: six traits over the same records, their requests and their errors.
 //!
-//! The documentation of [`Journal`] lists the promises that callers may rely on. The suite in
-//! [`crate::conformance`] tests an implementation against them.
+//! The documentation of [`Journal`] lists the promises that callers may rely on. The feature
+//! `conformance` tests an implementation against them.
 
 mod admin;
 mod cluster;

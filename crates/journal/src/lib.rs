@@ -5,7 +5,7 @@
 //! work that is done once, [`Admin`] for operators, [`Cluster`] for servers that share it. [`Journal`] is all of them
 //! and lists the promises. [`open`] opens one from a URL. [`Memory`] keeps records in memory only; the SQLite journal
 //! keeps them in one crash-safe file that several processes can use at once.
-//! [`conformance`] is the test suite for every implementation, [`implement`] has their common building blocks.
+//! `conformance`, a feature, is the test suite for every implementation; [`implement`] has their common building blocks.
 
 mod backend;
 #[cfg(feature = "conformance")]

@@ -104,13 +104,13 @@ async fn a_restored_dump_gives_new_epochs_and_so_does_the_command_of_an_operator
 }
 
 /// A journal on both servers of a pair, with a released session 1 and a session 2 that is being written.
-struct Watched {
+struct JournalOnPair {
     journal: Postgres,
     released: Lease,
     held: Lease,
 }
 
-impl Watched {
+impl JournalOnPair {
     async fn start(pair: [&PostgresServer; 2], schema: &str, has_server: bool) -> Self {
         let [first, second] = pair.map(PostgresServer::address);
         let journal =
@@ -148,10 +148,10 @@ async fn a_failover_keeps_epochs_only_if_the_address_says_it_is_lossless_and_a_s
         tokio::task::yield_now().await;
     }
     let pair = [&primary, &standby];
-    let kept = Watched::start(pair, "schema=kept&failover=lossless", true).await;
-    let unsure = Watched::start(pair, "schema=unsure", true).await;
+    let kept = JournalOnPair::start(pair, "schema=kept&failover=lossless", true).await;
+    let unsure = JournalOnPair::start(pair, "schema=unsure", true).await;
     // A restored backup looks like this: its last beat is old.
-    let old = Watched::start(pair, "schema=old&failover=lossless", false).await;
+    let old = JournalOnPair::start(pair, "schema=old&failover=lossless", false).await;
     primary.kill();
     standby.promote();
     assert!(kept.keeps_epoch().await);
