@@ -139,14 +139,16 @@ test("the connection is cut, the run continues, and reconnecting loses nothing",
     const heard = await page.locator(".entry.answer .text").textContent();
     const id = new URL(page.url()).searchParams.get("session");
     await until(async () => (await api(`/v1/sessions/${id}`)).status === "idle");
-    assert.match(await page.locator("#line-more").textContent(), /The server is at/);
+    const more = page.locator("#line-more");
+    await until(async () => /The server is at/.test(await more.textContent()));
     assert.equal(await page.locator(".entry.answer .text").textContent(), heard);
     await picture(page, "cut");
     await page.click("#cut");
     await page.locator('#line[data-state="open"]').waitFor();
     await page.locator(".entry.end").waitFor();
     assert.equal(await page.locator(".entry.answer .text").textContent(), words);
-    assert.match(await page.locator("#line-more").textContent(), /missed events .* have arrived, in order/);
+    await until(async () => (await more.textContent()) !== "");
+    assert.match(await more.textContent(), /missed events .* have arrived, in order/);
     const { head } = await api(`/v1/sessions/${id}`);
     const shown = await page.locator("#fact-events").textContent();
     assert.ok(Number(shown.replace(/\D/g, "")) <= head);

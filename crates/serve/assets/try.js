@@ -189,6 +189,8 @@ async function follow(opened) {
   session = opened;
   try {
     for await (const event of opened.events()) {
+      // What was still queued when the line was closed comes again with the next one, from the cursor on.
+      if (session !== opened) return;
       take(event);
       cursor = opened.cursor;
       if (event.event in ENDS) refresh(sessionId);
@@ -266,11 +268,13 @@ async function hasNewToken() {
   return token !== refused;
 }
 
-/** Really closes the socket. The run goes on without us, which the server is asked about meanwhile. */
+/** Really closes the socket. The run goes on without us, which the server is asked about meanwhile. All that came is shown. */
 function cut() {
   session?.close();
   session = undefined;
   caughtUp = true;
+  transcript.drawNow();
+  draw();
   line("cut", t("line-cut"));
   watching = setInterval(async () => {
     const { head } = await api(`/v1/sessions/${encodeURIComponent(sessionId)}`).catch(() => ({}));
