@@ -5,6 +5,7 @@ import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { startModel } from "../../harness/model.mjs";
 import { startServer } from "../../harness/server.mjs";
 import { onPage, overflow, picture, runSession, say, until } from "../stage.mjs";
@@ -99,6 +100,45 @@ test("a bug report has the events, times and codes, and none of the texts", asyn
     assert.match(text, /ERR_RATE_001/);
     assert.match(text, /"timestamp":"20/);
     for (const secret of ["nobody else", "question of mine", "private title", "secret-plans", "sleep 1.5"]) assert.ok(!text.includes(secret), secret);
+    // What a reader of the report needs is there: which call of which tool, how long, and what it ended with.
+    const [call, result] = ["agent.tool_call", "agent.tool_result"].map((event) => lines.find((line) => line.event === event).metadata);
+    assert.equal(call.tool_name, "bash_run");
+    assert.match(call.call_id, /^#\d+$/);
+    assert.equal(typeof lines.find((line) => line.event === "agent.tool_result" && line.metadata.call_id === call.call_id).metadata.execution_time_ms, "number");
+    assert.ok(["success", "failed"].includes(result.status));
+    assert.equal(lines.find((line) => line.event === "agent.session_created").session_id, id);
+    assert.equal(lines[1].session.session_id, id);
+  });
+});
+
+test("a bug report has no text of anybody's, under whichever name and in whichever event it stands", async () => {
+  const file = fileURLToPath(new URL("../../../docs/protocol.schema.json", import.meta.url));
+  const schema = JSON.parse(fs.readFileSync(file, "utf8")).$defs;
+  const events = [...new Set(Object.values(schema).map(({ properties }) => properties?.event?.const).filter((name) => name !== undefined))];
+  const names = new Set(["name", "detail", "title", "last_code", "state", "by", "topic", "__proto__"]);
+  JSON.stringify(schema, (_, value) => {
+    for (const name of Object.keys(value?.properties ?? {})) names.add(name);
+    return value;
+  });
+  assert.ok(events.length > 40 && names.size > 150, `${events.length} events, ${names.size} names`);
+  await onPage({ script: WAITS, where: "/faults/ERR_RATE_001" }, async (page) => {
+    const found = await page.evaluate(async ([events, names]) => {
+      const { bundleOf } = await import("/assets/bundle.js");
+      // Names of models are the operator's, and stay if they look like one.
+      const isModel = (name) => ["model", "from_model", "to_model"].includes(name);
+      const secret = (name) => (isModel(name) ? "sword fish" : "swordfish");
+      const shapes = [secret, (name) => `${secret(name)} and more`, (name) => [secret(name)], (name) => ({ [`key_${secret(name)}`]: 1, model: "sword fish", code: secret(name), [name]: secret(name) })];
+      const made = [];
+      for (const shape of shapes) {
+        const all = JSON.parse(JSON.stringify(Object.fromEntries(names.map((name) => [name, shape(name)]))));
+        const nested = { ...all, swordfish: 1 };
+        for (const event of events) made.push({ ...all, event, metadata: nested, swordfish: "x" }, { event, metadata: { ...nested, context: all, data: nested } });
+        made.push({ ...all, event: "swordfish" });
+      }
+      const lines = made.map((frame) => bundleOf({ session: { ...frame, ...frame.metadata }, frames: [frame], server: {} }).split("\n"));
+      return lines.flat().filter((line) => /sword ?fish/.test(line)).slice(0, 5);
+    }, [events, [...names]]);
+    assert.deepEqual(found, []);
   });
 });
 
