@@ -46,7 +46,7 @@ static SUITES: &[Suite] = &[
     suite(8, "budao-smcp", IT, "nobody_outside_a_room_is_heard_in_it"),
     suite(9, "budao-journal", IT, "harmless"),
     suite(9, "budao-journal", None, "a_flip_of_any_bit_is_noticed"),
-    suite(9, "budao-serve", None, "no_altered_state_is_taken_in"),
+    suite(9, "budao-serve", None, "no_altered_state_is_accepted"),
     suite(10, "budao-tools", IT, "a_hostile_schema_is_compiled_or_refused"),
     suite(11, "budao-tools", IT, "hostile_arguments_are_refused"),
     suite(12, "budao-models", IT, "a_packed_bomb_is_unpacked_to_its_bound"),

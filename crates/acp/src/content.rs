@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_offered_or_says_nothing_is_refused() {
+    fn content_that_was_not_offered_or_is_empty_is_refused() {
         for prompt in [
             "[]",
             r#"[{"type":"text","text":"  "}]"#,

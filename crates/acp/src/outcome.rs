@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_what_happened_and_what_to_do() {
+    fn an_error_has_a_description_and_advice() {
         let fault = Fault::new(Kind::ModelRateLimited, Operation::ModelRequest)
             .with(budao_core::fault::Fact::Status, 429)
             .with(budao_core::fault::Fact::Service, "anthropic")

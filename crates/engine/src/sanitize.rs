@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_can_be_read_again_however_deep_it_came() {
+    fn stored_json_is_readable_whatever_its_depth() {
         let deep = (0..125).fold(json!(1), |inside, _| Value::Array(vec![inside]));
         let noted = Event::Annotated { topic: "t".into(), data: deep };
         let kept = clean_event(noted, &Scrubber::default(), 64);

@@ -59,7 +59,7 @@ macro_rules! conformance_suite {
             follow::goes_from_history_to_live_without_a_seam
             follow::from_every_position_gives_exactly_the_rest
             follow::under_concurrent_append_and_reconnects_gives_exactly_the_sequence
-            follow::a_slow_follower_stops_nobody_and_misses_nothing
+            follow::a_slow_follower_delays_no_writer_and_misses_nothing
             follow::waits_for_a_session_without_records
             follow::ends_with_a_fault_when_the_session_is_deleted
             follow::reports_a_gap
@@ -71,7 +71,7 @@ macro_rules! conformance_suite {
             once::of_calls_that_race_for_a_key_exactly_one_gets_it
             once::keys_have_a_retention_of_their_own
             retention::retention_removes_nothing_that_the_state_needs
-            retention::retention_keeps_as_many_records_as_it_was_told
+            retention::retention_keeps_the_requested_number_of_records
             retention::the_content_of_a_command_goes_with_its_records
             retention::retention_by_count_leaves_an_exact_gap
             retention::retention_by_bytes_leaves_an_exact_gap

@@ -182,7 +182,7 @@ async fn until(runtime: &Runtime, session: SessionId, is_there: fn(&Event) -> bo
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_thousand_waiting_turns_cost_a_kibibyte_each_and_wake_nobody_until_one_is_due() {
+async fn ten_thousand_waiting_turns_cost_a_kibibyte_each_and_no_task_until_one_is_due() {
     let Some(_) = resident() else { return };
     let fixture = Fixture::new().await;
     fixture.runtime.track_observers();

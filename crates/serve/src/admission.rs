@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_cannot_take_everybodys_place() {
+    fn one_tenant_cannot_take_all_connections() {
         let limits = Limits { connections: 3, tenant_connections: 2, ..Limits::default() };
         let (admission, _) = admission(&limits);
         let first = admission.admit("acme").unwrap();
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_let_through_and_the_rest_told_when_to_come_back() {
+    fn a_burst_is_admitted_and_later_requests_get_a_retry_time() {
         let (admission, manual_clock) = admission(&Limits::default());
         let permit = admission.admit("acme").unwrap();
         let burst = |permit: &AdmissionPermit| {
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_stops_nobody() {
+    fn a_clock_that_is_set_back_blocks_no_client() {
         let (admission, manual_clock) = admission(&Limits::default());
         let permit = admission.admit("acme").unwrap();
         let burst = |permit: &AdmissionPermit| {

@@ -142,7 +142,7 @@ mod tests {
     #[case::nonsense("127.0.0.1:7333", Some("%%%"), false)]
     #[case::a_name_pointed_at_us("evil.example:7333", Some("http://evil.example:7333"), false)]
     #[case::a_name_without_origin("evil.example:7333", None, false)]
-    fn on_loopback_a_page_is_welcome_only_if_it_is_ours_or_listed(
+    fn a_loopback_server_accepts_only_its_own_page_and_listed_origins(
         #[case] host: &str,
         #[case] origin: Option<&str>,
         #[case] expected: bool,
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn on_another_interface_any_name_is_ours_unless_names_are_listed() {
+    fn a_server_on_another_interface_accepts_any_host_name_unless_names_are_listed() {
         let any = OriginPolicy::new(&[], &[], false);
         assert!(is_allowed(&any, "agents.example", Some("https://agents.example")));
         assert!(!is_allowed(&any, "agents.example", Some("https://evil.example")));

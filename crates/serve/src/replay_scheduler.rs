@@ -166,12 +166,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_who_is_alone_does_not_wait() {
+    async fn a_light_replay_does_not_wait() {
         assert_eq!(read(&replays(), ReplayUsage::Light, 1000).await, PIECE * 1000);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_who_ask_again_and_again_leave_nineteen_twentieths_of_the_time_to_others() {
+    async fn heavy_replays_leave_nineteen_twentieths_of_the_time_to_others() {
         let replays = replays();
         let crowd = (0..20).map(|_| read(&replays, ReplayUsage::Heavy, 5));
         let slowest = futures::future::join_all(crowd).await.into_iter().max().unwrap();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asks_for_the_first_time_does_not_queue_behind_those_who_ask_again() {
+    async fn a_light_replay_does_not_queue_behind_heavy_ones() {
         let replays = replays();
         let crowd =
             futures::future::join_all((0..1000).map(|_| read(&replays, ReplayUsage::Heavy, 5)));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_leaves_while_it_waits_or_reads_wins_nothing() {
+    async fn a_client_that_leaves_does_not_shorten_the_idle_time_of_its_slot() {
         let replays = replays();
         let permit = replays.acquire(ReplayUsage::Heavy).await;
         tokio::time::sleep(PIECE).await;
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_piece_that_took_long_does_not_stop_the_others_for_long() {
+    async fn the_idle_time_after_a_long_read_is_bounded() {
         let replays = replays();
         let permit = replays.acquire(ReplayUsage::Heavy).await;
         tokio::time::sleep(Duration::from_secs(60)).await;

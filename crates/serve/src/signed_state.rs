@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_signed_comes_back_as_it_was() {
+    fn a_signed_state_is_verified_and_returned_unchanged() {
         let keys = Keyring::random(1, 2);
         let signed = state().sign(&keys);
         assert_eq!(SignedState::verify(&signed, "acme/ann", &keys, NOW).unwrap(), state());
@@ -275,7 +275,7 @@ mod tests {
     /// Goal: every modified state is rejected. Method: flip each bit, then pairs of bits, then splice two states.
     /// `BUDAO_FULL` raises the number of cases.
     #[test]
-    fn no_altered_state_is_taken_in() {
+    fn no_altered_state_is_accepted() {
         let count = if std::env::var_os("BUDAO_FULL").is_some() { 1_000_000 } else { 20_000 };
         let keys = Keyring::random(1, 2);
         let good = URL_SAFE_NO_PAD.decode(state().sign(&keys)).unwrap();
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_for_its_audience_and_its_time() {
+    fn a_signed_state_is_valid_for_its_audience_and_its_time() {
         let keys = Keyring::random(1, 2);
         let signed = state().sign(&keys);
         assert_eq!(kind(&signed, "acme/bob", &keys, NOW), Kind::StateForged);

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_counted_as_they_are_told_apart() {
+    fn words_are_counted_by_their_separators() {
         for text in
             ["", " ", "a", " a", "a ", "a b", "\ta\u{b}b\n\nc ", "\u{1c}a", "a\u{a0}b", "不 倒"]
         {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_of_the_page_is_said_without_a_hole() {
+    fn every_text_of_the_page_fills_all_placeholders() {
         for lang in [Lang::En, Lang::Zh] {
             let words = for_scripts(lang);
             assert!(words.len() > 1000 && !words.contains("{$"), "{words}");

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_lines_stay_and_it_is_said_that_older_ones_are_missing() {
+    fn the_newest_lines_are_shown_with_a_note_about_older_ones() {
         let directory = tempfile::tempdir().unwrap();
         let text: String =
             (0..3 * LINES_MAX).map(|number| format!("line {number} {WANTED}\n")).collect();

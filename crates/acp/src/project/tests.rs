@@ -148,7 +148,7 @@ fn history_is_shown_with_the_user_s_words_and_what_failed() {
 }
 
 #[test]
-fn a_broken_answer_is_told_and_shown_once() {
+fn a_broken_answer_is_announced_and_shown_once() {
     let mut events = begin();
     events.extend([
         text("One two "),
@@ -209,7 +209,7 @@ fn calls_have_kinds_places_and_differences() {
 }
 
 #[test]
-fn a_question_is_asked_and_taken_back() {
+fn a_question_is_shown_and_withdrawn() {
     let mut events = begin();
     let arguments = json!({"path": "a", "content": "new"});
     let question_asked = |question: &str, call: &str| Event::QuestionAsked {
@@ -277,7 +277,7 @@ fn lists_and_tasks_are_the_editor_s_plan() {
 }
 
 #[test]
-fn settings_and_compaction_are_told() {
+fn settings_and_compaction_are_shown() {
     let mut settings =
         Settings { workspace: Some("/w".into()), model: "one".into(), ..Settings::default() };
     settings.permissions.mode = Mode::Readonly;

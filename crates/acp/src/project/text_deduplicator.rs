@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_again_is_not_shown_again() {
+    fn repeated_text_is_not_shown_again() {
         // Goal: each character is shown once, however the repeated text is split.
         let answer = "héllo wörld, again";
         for cut in (0..answer.len()).filter(|at| answer.is_char_boundary(*at)) {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_shown_from_its_start() {
+    fn different_text_is_shown_from_its_start() {
         let mut text = TextDeduplicator::default();
         text.push("The answer is 4");
         text.abandon();

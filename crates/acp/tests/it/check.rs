@@ -240,7 +240,7 @@ mod tests {
 
     /// Goal: the checker notices each of the mistakes it is there for.
     #[test]
-    fn mistakes_are_noticed() {
+    fn the_check_finds_planted_mistakes() {
         let good = [asks(1, "P1 say 2"), says("P1.1 "), says("P1.2 "), ends(1)];
         assert_eq!(transcript(&good, AgentKind::Obedient), Ok(()));
         let bad: [&[TranscriptLine]; 8] = [

@@ -11,7 +11,7 @@ use crate::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn a_prompt_is_answered_behind_everything_it_said() {
+async fn a_prompt_is_answered_after_all_of_its_text() {
     let (mut editor, session) = Editor::open(Fixture::new(1).bridge).await;
     let id = editor.prompt(&session, "P1 say 5").await;
     assert_eq!(editor.stop(id).await, "end_turn");
@@ -123,7 +123,7 @@ async fn an_answer_that_broke_off_is_shown_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_editor_with_notices_is_told_of_retries_by_them() {
+async fn an_editor_with_notices_gets_retries_as_notices() {
     let mut editor = Editor::connect(Fixture::new(8).bridge);
     let session = json!({"notices": {}, "compaction": {}});
     let params = json!({"protocolVersion": 1, "clientCapabilities": {"session": session}});
@@ -159,7 +159,7 @@ async fn no_failure_looks_like_a_finished_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_may_be_told_as_a_refusal_with_a_sentence_before_it() {
+async fn a_failure_may_be_shown_as_a_refusal_after_a_sentence() {
     let stage = Fixture::with(10, ExecutionError::Refusal);
     let (mut editor, session) = Editor::open(stage.bridge).await;
     let failed = editor.prompt(&session, "P1 fail").await;

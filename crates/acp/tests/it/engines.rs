@@ -150,7 +150,7 @@ async fn fails_in_time(editor: &mut Editor, id: u64) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_prompt_that_nobody_answered_in_time_does_not_run_under_the_next_one() {
+async fn an_unanswered_prompt_does_not_run_under_the_next_one() {
     let stage = Fixture::new(3);
     let (mut editor, session) = opened(&stage).await;
     hold(&stage, &session, Duration::from_secs(50)).await;
@@ -166,7 +166,7 @@ async fn a_prompt_that_nobody_answered_in_time_does_not_run_under_the_next_one()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_prompt_that_nobody_answered_does_not_run_after_the_bridge_was_started_again() {
+async fn an_unanswered_prompt_does_not_run_after_a_restart_of_the_bridge() {
     let stage = Fixture::new(4);
     let (mut editor, session) = opened(&stage).await;
     hold(&stage, &session, Duration::from_secs(50)).await;
@@ -187,7 +187,7 @@ async fn a_prompt_that_nobody_answered_does_not_run_after_the_bridge_was_started
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_prompt_that_was_cancelled_while_nobody_answered_does_not_run_later() {
+async fn an_unanswered_prompt_that_was_cancelled_does_not_run_later() {
     let stage = Fixture::new(5);
     let (mut editor, session) = opened(&stage).await;
     hold(&stage, &session, Duration::from_secs(50)).await;

@@ -31,7 +31,7 @@ async fn an_editor_is_greeted_while_the_journal_is_still_being_opened() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_editor_whose_bridge_cannot_be_opened_hears_why_at_every_question() {
+async fn an_editor_whose_bridge_cannot_be_opened_gets_the_reason_with_every_answer() {
     let initialize_context = Fixture::new(2).bridge.initialize_context();
     let opening = async { Err(Fault::new(Kind::JournalReadOnly, Operation::OpenJournal)) };
     let mut editor = Editor::connect_while(initialize_context, opening, LINE);
@@ -44,7 +44,7 @@ async fn an_editor_whose_bridge_cannot_be_opened_hears_why_at_every_question() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_while_the_bridge_is_opened_is_told_and_keeps_nobody_waiting() {
+async fn a_panic_while_the_bridge_opens_is_reported_and_leaves_no_request_open() {
     let initialize_context = Fixture::new(3).bridge.initialize_context();
     let opening = async { panic!("while opening") };
     let mut editor = Editor::connect_while(initialize_context, opening, LINE);

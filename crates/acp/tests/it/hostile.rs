@@ -14,7 +14,7 @@ async fn answer_to(editor: &mut Editor, line: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_malformed_is_answered_and_forgotten() {
+async fn a_malformed_request_is_answered_and_has_no_effect() {
     let (mut editor, session) = Editor::open(Fixture::new(1).bridge).await;
     for (line, code) in [
         ("not json", -32700),
@@ -64,7 +64,7 @@ async fn nothing_is_done_before_initialize() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_newer_editor_is_told_our_version() {
+async fn a_newer_editor_gets_the_version_of_the_bridge() {
     let mut editor = Editor::connect(Fixture::new(3).bridge);
     let answer = editor.ask("initialize", json!({"protocolVersion": 7})).await;
     assert_eq!(answer["result"]["protocolVersion"], 1);
@@ -147,7 +147,7 @@ async fn more_prompts_than_may_wait_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tool_servers_nobody_can_host_are_refused() {
+async fn tool_servers_without_a_host_are_refused() {
     let mut editor = Editor::connect(Fixture::new(8).bridge);
     editor.initialize().await;
     let server = json!({"name": "x", "command": "/bin/x", "args": [], "env": []});

@@ -50,7 +50,7 @@ async fn a_no_reaches_the_model_and_nothing_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_remembered_only_when_the_user_said_so() {
+async fn an_answer_is_remembered_only_on_request_of_the_user() {
     for (option, questions, runs) in
         [("allow", 2, 2), ("allow_always", 1, 2), ("reject", 2, 0), ("reject_always", 1, 0)]
     {
@@ -115,7 +115,7 @@ async fn options_are_set_together_and_answered_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_editor_sets_holds_although_others_change_settings_at_the_same_moment() {
+async fn settings_of_an_editor_survive_concurrent_changes() {
     let stage = Fixture::new(8);
     let (runtime, journal) = (stage.runtime.clone(), stage.journal.clone());
     let (mut editor, session) = Editor::open(stage.bridge).await;
@@ -178,7 +178,7 @@ async fn a_question_is_withdrawn_when_its_turn_is_stopped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_editor_that_is_gone_has_said_no() {
+async fn an_editor_that_is_gone_counts_as_a_denial() {
     let stage = Fixture::new(7);
     let (journal, tool_runs) = (stage.journal.clone(), stage.tool_runs.clone());
     let (mut editor, session) = Editor::open(stage.bridge).await;

@@ -28,7 +28,7 @@ fn updates_before(editor: &Editor, id: u64) -> Vec<Value> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loaded_session_tells_its_history_first() {
+async fn a_loaded_session_sends_its_history_first() {
     let stage = Fixture::new(1);
     let (mut editor, session) = Editor::open(stage.bridge.clone()).await;
     for prompt in ["P1 say 3", "P2 touch", "P3 break 4", "P4 fail"] {
@@ -52,7 +52,7 @@ async fn a_loaded_session_tells_its_history_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resumed_session_tells_nothing_first() {
+async fn a_resumed_session_sends_no_history() {
     let stage = Fixture::new(2);
     let (mut editor, session) = Editor::open(stage.bridge.clone()).await;
     let id = editor.prompt(&session, "P1 say 3").await;
@@ -94,7 +94,7 @@ async fn an_open_question_is_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_others_do_to_a_session_is_shown_with_their_words() {
+async fn commands_of_other_clients_are_shown_with_their_text() {
     let stage = Fixture::new(4);
     let (mut editor, session) = Editor::open(stage.bridge).await;
     let content = vec![Block::Text("Pother say 3".to_owned())];

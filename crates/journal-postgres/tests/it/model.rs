@@ -44,5 +44,5 @@ prop_state_machine! {
     #![proptest_config(Config { cases: 16, max_shrink_iters: 100, ..Config::default() })]
 
     #[test]
-    fn the_journal_says_what_the_model_says(sequential 1..60 => RealJournal<Schema>);
+    fn the_journal_and_its_model_give_the_same_answers(sequential 1..60 => RealJournal<Schema>);
 }

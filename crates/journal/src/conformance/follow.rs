@@ -74,7 +74,7 @@ pub async fn under_concurrent_append_and_reconnects_gives_exactly_the_sequence(f
 }
 
 /// A follower pulls, so unread records block neither the writer nor other followers.
-pub async fn a_slow_follower_stops_nobody_and_misses_nothing(fixture: &Fixture) {
+pub async fn a_slow_follower_delays_no_writer_and_misses_nothing(fixture: &Fixture) {
     let lease = fixture.open().await;
     let mut head = fixture.append(&lease, 0, 1).await;
     let mut slow = fixture.journal.follow(lease.session, 0);

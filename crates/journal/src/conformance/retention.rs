@@ -68,7 +68,7 @@ pub async fn retention_removes_nothing_that_the_state_needs(fixture: &Fixture) {
 }
 
 /// Also of a session that its writer never made a snapshot of, and of one that grew since its last snapshot.
-pub async fn retention_keeps_as_many_records_as_it_was_told(fixture: &Fixture) {
+pub async fn retention_keeps_the_requested_number_of_records(fixture: &Fixture) {
     let lease = fixture.open().await;
     fixture.append(&lease, 0, 10).await;
     let (before, _) = fold(&*fixture.journal, lease.session).await.unwrap();

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_without_an_end_is_none() {
+    fn an_unterminated_number_is_refused() {
         assert_eq!(take_varint(&[0x80; 20], &mut 0), None);
         let mut most = Vec::new();
         put_varint(&mut most, u64::MAX);
@@ -326,7 +326,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_packed_comes_back(
+        fn a_batch_survives_encoding_and_decoding(
             entries in prop::collection::vec(
                 (any::<i64>(), any::<u128>(), any::<u64>(), prop::collection::vec(any::<u8>(), 0..300)),
                 1..20,

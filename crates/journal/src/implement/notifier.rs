@@ -408,7 +408,7 @@ mod tests {
 
     /// The same seed must give the same bytes; a `watch` channel wakes its receivers in random order.
     #[tokio::test]
-    async fn who_waits_is_woken_in_the_order_they_began_to() {
+    async fn the_notifier_wakes_subscriptions_in_the_order_of_their_waits() {
         let notifier = Arc::new(Notifier::default());
         let woken = Arc::new(Mutex::new(Vec::new()));
         let waiting: Vec<_> = (0..20)
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_told_everything_need_not_look() {
+    fn a_subscription_with_all_announced_records_has_caught_up() {
         let notifier = Arc::new(Notifier::default());
         let subscription = notifier.subscribe(ID);
         assert!(!subscription.has_caught_up(0), "nothing was announced yet");
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_late_finds_what_it_missed_until_it_has_caught_up() {
+    fn the_notifier_caches_records_until_the_last_follower_has_them() {
         let notifier = Arc::new(Notifier::default());
         let subscription = notifier.subscribe(ID);
         let many = |from: Seq| (from..from + 200).map(stored).collect::<Vec<_>>();
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_one_has_read_for_itself_is_still_told_to_the_others() {
+    async fn a_reread_of_one_subscription_does_not_hide_records_from_another() {
         let notifier = Arc::new(Notifier::default());
         let (early, mut late) = (notifier.subscribe(ID), notifier.subscribe(ID));
         early.mark_reread(early.reread_requests(), 2);
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_another_writer_are_looked_for() {
+    fn a_subscription_rereads_after_records_of_another_writer() {
         let notifier = Arc::new(Notifier::default());
         let subscription = notifier.subscribe(ID);
         notifier.announce_records(ID, 4, Vec::new());
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_poked_looks_again_once() {
+    fn a_wake_up_makes_a_subscription_reread_once() {
         let notifier = Arc::new(Notifier::default());
         let subscription = notifier.subscribe(ID);
         notifier.announce_records(ID, 2, vec![stored(1), stored(2)]);

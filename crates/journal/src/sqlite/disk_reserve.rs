@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_room_is_given_up_once_and_set_aside_again_after_enough_good_work() {
+    fn the_reserve_is_released_once_and_restored_after_enough_writes() {
         let folder = tempfile::tempdir().unwrap();
         let journal = folder.path().join("journal.db");
         let is_there = || with_suffix(&journal, "-reserve").exists();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn no_room_is_no_file() {
+    fn a_reserve_of_zero_bytes_makes_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let journal = folder.path().join("journal.db");
         let mut reserve = DiskReserve::new(&journal, 0);

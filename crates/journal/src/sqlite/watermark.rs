@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watermark_is_believed_only_whole_and_of_its_own_journal() {
+    fn a_watermark_counts_only_if_it_is_complete_and_of_its_own_journal() {
         let directory = tempfile::tempdir().expect("a folder");
         let journal = directory.path().join("journal.db");
         let mark = Watermark { batch_id: 1, inbox: 2, token: 3, blob: 4 };

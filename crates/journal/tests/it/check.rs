@@ -135,7 +135,7 @@ async fn a_check_finds_snapshots_commands_and_outputs_that_are_not_what_they_wer
 }
 
 #[tokio::test]
-async fn a_file_that_is_not_there_or_empty_or_no_journal_is_told_apart() {
+async fn the_check_distinguishes_missing_empty_and_foreign_files() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal.db");
     assert_eq!(Sqlite::check(&path).await.unwrap_err().kind(), Kind::NoJournal);
@@ -172,7 +172,7 @@ async fn a_journal_in_a_folder_that_is_not_there_is_refused() {
 
 /// The watermark and the reserve make a journal safer; it does not need them.
 #[tokio::test]
-async fn a_journal_whose_side_files_cannot_be_had_works() {
+async fn a_journal_works_without_its_side_files() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal.db");
     std::fs::create_dir(directory.path().join("journal.db-watermark")).unwrap();
@@ -194,7 +194,7 @@ async fn a_journal_whose_side_files_cannot_be_had_works() {
 }
 
 #[tokio::test]
-async fn a_watermark_that_cannot_be_written_and_room_that_is_not_there_stop_nothing() {
+async fn a_journal_works_without_watermark_and_reserve() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal.db");
     std::os::unix::fs::symlink("/dev/full", directory.path().join("journal.db-watermark")).unwrap();
@@ -209,7 +209,7 @@ async fn a_watermark_that_cannot_be_written_and_room_that_is_not_there_stop_noth
 }
 
 #[tokio::test]
-async fn a_watermark_of_another_journal_or_no_witness_says_nothing() {
+async fn a_damaged_or_foreign_watermark_yields_no_finding() {
     for content in [&b"short"[..], &[7; 60]] {
         let (directory, path) = furnished().await;
         std::fs::write(directory.path().join("journal.db-watermark"), content).unwrap();
@@ -219,7 +219,7 @@ async fn a_watermark_of_another_journal_or_no_witness_says_nothing() {
 }
 
 #[tokio::test]
-async fn a_position_beyond_the_head_is_told_and_one_of_a_session_that_is_gone_too() {
+async fn a_fold_beyond_the_head_or_of_a_missing_session_is_a_fault() {
     let (_directory, path) = furnished().await;
     let journal = open(&path).await;
     let beyond = fold_at(&journal, session(2), 3).await.unwrap_err();
@@ -233,7 +233,7 @@ async fn a_position_beyond_the_head_is_told_and_one_of_a_session_that_is_gone_to
 }
 
 #[tokio::test]
-async fn a_batch_at_a_place_that_cannot_be_is_left_out_of_what_is_salvaged() {
+async fn a_batch_at_an_impossible_position_is_not_salvaged() {
     let (_directory, path) = furnished().await;
     alter(&path, "UPDATE batch SET first = -4 WHERE batch_id = 2");
     let mut left = Vec::new();
@@ -252,7 +252,7 @@ async fn a_check_counts_what_is_there() {
 }
 
 #[tokio::test]
-async fn a_file_that_others_may_read_is_its_owners_alone_once_it_is_opened() {
+async fn opening_a_journal_removes_the_permissions_of_other_users() {
     use std::os::unix::fs::PermissionsExt as _;
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
     let (_directory, path) = furnished().await;

@@ -206,7 +206,7 @@ async fn a_file_cut_at_any_byte_is_reported_or_harmless() {
 
 /// Goal: damage in one record costs that record and what follows in its session, no more.
 #[tokio::test]
-async fn what_stands_before_a_damaged_record_is_read_and_the_rest_is_told() {
+async fn records_before_a_damaged_one_are_read_and_the_loss_is_reported() {
     let directory = memory_directory();
     let path = directory.path().join("journal.db");
     let journal = Sqlite::open(&path, world(), options()).await.unwrap();

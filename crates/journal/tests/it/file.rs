@@ -25,7 +25,7 @@ async fn refused(path: &Path) -> Fault {
 }
 
 #[tokio::test]
-async fn every_file_is_its_owners_alone() {
+async fn only_the_owner_can_read_the_files() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal.db");
     std::fs::write(&path, "").unwrap();
@@ -294,7 +294,7 @@ async fn an_import_that_claims_what_cannot_be_is_refused_and_leaves_nothing() {
 
 /// Goal: a snapshot that says it stands elsewhere than it does is not gone on from.
 #[tokio::test]
-async fn a_snapshot_of_another_position_is_not_believed() {
+async fn a_snapshot_of_another_position_is_ignored() {
     let directory = tempfile::tempdir().unwrap();
     let journal = open(&directory.path().join("a.db")).await;
     let lease = lease(&journal, session(1), "w").await;
@@ -312,7 +312,7 @@ async fn a_snapshot_of_another_position_is_not_believed() {
 }
 
 #[tokio::test]
-async fn a_check_tells_how_far_it_is_and_comes_to_its_end() {
+async fn a_check_reports_its_progress_up_to_the_end() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal.db");
     let journal = open(&path).await;
@@ -370,7 +370,7 @@ async fn a_backup_is_made_while_writing_and_restored_as_another_incarnation() {
 }
 
 #[tokio::test]
-async fn an_old_copy_put_in_place_is_noticed_and_gets_new_epochs() {
+async fn a_restored_old_copy_is_detected_and_gets_new_epochs() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal.db");
     let journal = open(&path).await;

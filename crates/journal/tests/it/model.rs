@@ -28,5 +28,5 @@ prop_state_machine! {
     #![proptest_config(Config { cases: 48, max_shrink_iters: 200, ..Config::default() })]
 
     #[test]
-    fn the_journal_says_what_the_model_says(sequential 1..60 => RealJournal<SqliteFile>);
+    fn the_journal_and_its_model_give_the_same_answers(sequential 1..60 => RealJournal<SqliteFile>);
 }

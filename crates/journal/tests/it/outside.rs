@@ -123,7 +123,7 @@ impl Reader for ListReader {
 }
 
 #[tokio::test]
-async fn a_journal_of_another_crate_is_read_followed_and_folded_like_ours() {
+async fn a_journal_of_another_crate_is_read_followed_and_folded() {
     let list = Arc::new(List::default());
     let journal = ListReader(Arc::clone(&list));
     list.push("first");

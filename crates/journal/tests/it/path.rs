@@ -158,7 +158,7 @@ async fn links_that_lead_nowhere_or_in_a_circle_are_refused_and_nothing_is_creat
 }
 
 #[tokio::test]
-async fn a_link_of_ones_own_leads_to_the_journal_and_side_files_lie_beside_the_file_itself() {
+async fn an_own_link_leads_to_the_journal_and_side_files_lie_beside_the_file_itself() {
     let directory = tempfile::tempdir().unwrap();
     let real = directory.path().join("real");
     std::fs::create_dir(&real).unwrap();
@@ -305,7 +305,7 @@ async fn an_empty_file_becomes_a_journal_only_for_a_writer() {
 
 /// Goal: a journal whose header is damaged is not called a file of somebody else. Method: its watermark lies beside it.
 #[tokio::test]
-async fn a_journal_with_a_damaged_header_is_told_as_damaged_and_left_as_it_is() {
+async fn a_journal_with_a_damaged_header_is_reported_and_left_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal.db");
     let journal = open(&path).await;
@@ -323,7 +323,7 @@ async fn a_journal_with_a_damaged_header_is_told_as_damaged_and_left_as_it_is() 
 }
 
 #[tokio::test]
-async fn a_backup_replaces_nothing_and_says_what_is_in_its_way() {
+async fn a_backup_replaces_no_file_and_its_fault_names_the_file() {
     let directory = tempfile::tempdir().unwrap();
     let journal = open(&directory.path().join("journal.db")).await;
     let target = directory.path().join("copy.db");

@@ -13,7 +13,7 @@ use rusqlite::Connection;
 const MANY: u64 = 200;
 
 #[tokio::test]
-async fn a_session_that_is_alone_writes_on_its_own_thread_and_is_as_durable() {
+async fn a_sole_writer_writes_on_its_own_thread_and_durably() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal.db");
     let journal = open(&path).await;
@@ -55,7 +55,7 @@ async fn sessions_that_write_together_share_their_syncs() {
 /// Goal: a lone session's thread is never kept waiting by another process.
 /// Method: another connection holds the file's lock; meanwhile this thread, the only one, must go on.
 #[tokio::test]
-async fn who_is_alone_does_not_wait_for_another_process_on_its_own_thread() {
+async fn a_sole_writer_never_blocks_its_thread_on_the_lock_of_another_process() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal.db");
     let journal = open(&path).await;

@@ -50,7 +50,7 @@ async fn a_url_without_a_path_is_refused() {
 }
 
 #[tokio::test]
-async fn what_a_kind_of_journal_leaves_to_other_tools_says_so_by_name() {
+async fn an_unsupported_operation_is_refused_with_the_name_of_the_backend() {
     let journal = open("memory:", world()).await.unwrap();
     let fault = journal.stats().await.unwrap_err();
     assert_eq!(fault.kind(), Kind::JournalUnsupported);

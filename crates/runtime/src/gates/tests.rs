@@ -143,7 +143,7 @@ async fn a_bound_on_what_waits_is_named_in_the_fault() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gate_in_an_outage_is_forgotten_when_nobody_asks_any_more() {
+async fn a_gate_in_an_outage_is_removed_when_no_request_waits() {
     let gates = gates();
     let key = key("http://one");
     admit(&gates, &key).await.report_failure(&limited(Duration::from_secs(86_400)));
@@ -165,7 +165,7 @@ async fn the_number_of_gates_is_bounded_though_all_are_shut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_who_joins_makes_a_waiting_request_come_first() {
+async fn an_observer_that_joins_moves_a_waiting_request_to_the_front() {
     let gates = gates();
     let key = key("http://one");
     admit(&gates, &key).await.report_failure(&limited(Duration::from_secs(86_400)));
@@ -200,7 +200,7 @@ impl budao_core::world::Clock for CountingClock {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_thousand_waiting_requests_wake_nobody_but_the_one_that_is_due() {
+async fn of_ten_thousand_waiting_requests_a_gate_wakes_only_the_one_that_is_due() {
     let world = world::seeded(1);
     let clock = Arc::new(CountingClock(Arc::clone(&world.clock), 0.into()));
     let gates =

@@ -78,7 +78,7 @@ fn types(events: &[Envelope]) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_failing_call_is_told_on_progress_and_monitor() {
+async fn every_failing_call_is_sent_on_progress_and_monitor() {
     // Goal: whatever the path (unknown, invalid, malformed, said no, panicked), four events come.
     let step = ScriptStep::new()
         .call("nobody", &json!({}))
@@ -119,7 +119,7 @@ async fn a_bookmark_goes_on_where_it_was_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_reads_like_this() {
+async fn the_events_of_a_turn_on_each_channel() {
     let script = Script::new().call("echo", json!({"text": "hi"})).say("it said hi");
     let session = session(script, Mode::Approval).await;
     let paused = session.run("go").await.unwrap();
@@ -218,7 +218,7 @@ async fn a_bookmark_in_the_middle_of_a_turn_shows_whole_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listener_that_is_cut_off_is_told_and_hears_on() {
+async fn a_listener_behind_retention_gets_a_gap_and_then_the_rest() {
     let (session, _) = worn().await;
     let (sender, mut heard) = tokio::sync::mpsc::unbounded_channel();
     let listening = session
@@ -259,7 +259,7 @@ async fn an_answer_counts_for_exactly_what_was_shown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pipeline_is_told_stage_by_stage() {
+async fn a_pipeline_is_reported_stage_by_stage() {
     let script = Script::new().say("the height is 8848 m").fail(Kind::ModelBadRequest).forever();
     let session = session(script, Mode::Auto).await;
     let result = session.solve("how high?", json!(["look it up"])).await.unwrap();

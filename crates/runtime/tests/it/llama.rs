@@ -182,7 +182,7 @@ async fn a_real_llama_cpp_is_understood_and_its_failures_have_their_names() {
     a_stream_that_is_dropped_by_the_server_is_a_cut(&server).await;
     a_turn_ends(&server).await;
     a_cut_line_is_healed(&server).await;
-    a_killed_server_is_told(&mut server).await;
+    check_killed_server(&mut server).await;
 }
 
 async fn answers_are_streamed_and_end(server: &Server) {
@@ -241,7 +241,7 @@ async fn a_cut_line_is_healed(server: &Server) {
 }
 
 /// Killed while it speaks, then gone.
-async fn a_killed_server_is_told(server: &mut Server) {
+async fn check_killed_server(server: &mut Server) {
     let model = server.model("endless");
     let mut stream = budao_models::ask(&model, request("Hello", 3_500)).await.unwrap();
     assert!(matches!(stream.next().await, Some(Ok(Piece::Text(_)))));

@@ -240,7 +240,7 @@ fn a_projection_that_begins_with_the_running_turn_gives_the_same_events() {
 }
 
 #[test]
-fn a_client_that_joins_anywhere_has_the_conversation_of_one_that_was_there() {
+fn a_client_that_joins_at_any_record_has_the_whole_conversation() {
     for seed in 0..200 {
         let records = generated::SessionGenerator::new(seed).records;
         let mut stream = Stream::new();

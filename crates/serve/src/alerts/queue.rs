@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_taken_is_told_again_by_the_next_start() {
+    fn an_alert_that_was_not_accepted_is_sent_again_after_a_restart() {
         let mut queue = AlertQueue::new(Rules::default(), START);
         queue.add_notices(
             vec![notice(Kind::SyncFailed, 5, None), notice(Kind::ToolSaidNo, 9, None)],
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_can_mend_is_nobodys_alarm_until_there_is_too_much_of_it() {
+    fn faults_that_a_model_can_correct_raise_an_alert_only_above_a_threshold() {
         let threshold = Threshold {
             error_type: Some("validation".to_owned()),
             tool: Some("fs_read".to_owned()),
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_in_doubt_is_reported_once_when_nobody_settled_it_in_time() {
+    fn a_call_in_doubt_raises_one_alert_when_it_is_not_settled_in_time() {
         let rules = Rules { doubt_after: Duration::from_secs(600), ..Rules::default() };
         let doubt = |seconds: u64, call: &str| OpenDoubt {
             session: SessionId(uuid::Uuid::nil()),

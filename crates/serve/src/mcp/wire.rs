@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn a_message_that_is_not_a_request_is_refused() {
         for body in [
             json!({}),
             json!({ "jsonrpc": "2.0", "id": 1 }),

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn after_an_outage_of_the_journal_nobody_is_gone_for_a_while() {
+    fn after_an_outage_of_the_journal_no_node_is_gone_for_a_while() {
         let census = census();
         let nodes = [node("a", 0), node("b", 9)];
         let mut now = read_for_long(&census, &nodes);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_never_holds_itself_for_dead() {
+    fn a_process_never_counts_itself_as_dead() {
         let census = census();
         read_for_long(&census, &[node("a", 60)]);
         assert!(!census.is_dead("a"));

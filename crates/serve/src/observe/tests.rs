@@ -151,7 +151,7 @@ const ROOMY: usize = 1 << 20;
 const TIGHT: usize = 4_096;
 
 #[tokio::test(start_paused = true)]
-async fn where_neither_records_nor_a_snapshot_reach_back_nothing_is_given_and_that_is_said() {
+async fn a_resume_behind_records_and_snapshot_gets_a_gap_and_no_history() {
     let mut fixture = JournalFixture::new().await;
     fixture.write(6, None).await;
     fixture.trim().await;
@@ -195,14 +195,14 @@ async fn a_snapshot_is_sent_in_the_language_of_the_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_there_is_no_snapshot_at_all_it_is_the_same() {
+async fn a_session_without_a_snapshot_has_no_latest_snapshot() {
     let fixture = JournalFixture::new().await;
     let session = fixture.lease.session;
     assert!(matches!(latest_snapshot(&*fixture.server.journal, session).await, Ok(None)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_that_has_left_is_told_nothing() {
+async fn an_observer_that_has_left_gets_no_frames() {
     let mut fixture = JournalFixture::new().await;
     fixture.write(3, None).await;
     let outbox = fixture.outbox(ROOMY);
@@ -222,7 +222,7 @@ async fn an_observer_that_has_left_is_told_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_slower_than_retention_is_told_what_it_lost() {
+async fn an_observer_slower_than_retention_gets_the_range_it_lost() {
     let mut fixture = JournalFixture::new().await;
     fixture.write(600, None).await;
     let outbox = fixture.outbox(TIGHT);
@@ -259,7 +259,7 @@ async fn filled(outbox: &Outbox) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_happens_while_history_is_sent_comes_after_it_without_a_gap() {
+async fn live_frames_follow_a_replay_without_a_gap() {
     let mut fixture = JournalFixture::new().await;
     fixture.write(10, None).await;
     // Another observer keeps the hub alive, far ahead.
@@ -283,7 +283,7 @@ async fn what_happens_while_history_is_sent_comes_after_it_without_a_gap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_given_what_a_hub_remembers_misses_nothing_when_the_hub_runs_ahead_or_ends() {
+async fn an_observer_that_reads_the_buffer_of_a_hub_misses_nothing_when_the_hub_runs_ahead_or_ends() {
     for ends in [false, true] {
         let mut fixture = JournalFixture::new().await;
         fixture.write(20, None).await;
@@ -334,7 +334,7 @@ async fn remembering() -> (JournalFixture, Outbox) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_back_soon_is_answered_from_what_a_hub_remembers() {
+async fn an_observer_that_reconnects_soon_is_served_from_the_buffer_of_the_hub() {
     let (fixture, _other) = remembering().await;
     for mode in [ObserveMode::Resume, ObserveMode::Fresh] {
         let outbox = fixture.outbox(ROOMY);
@@ -344,7 +344,7 @@ async fn who_comes_back_soon_is_answered_from_what_a_hub_remembers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_back_again_and_again_waits_for_a_turn_at_the_history_like_others() {
+async fn a_client_that_reconnects_too_often_waits_for_a_replay_slot() {
     let (fixture, _other) = remembering().await;
     let outbox = fixture.outbox(ROOMY);
     let client = fixture.client(&outbox);
@@ -373,7 +373,7 @@ async fn reader(
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_observer_of_a_session_is_told_in_its_own_language() {
+async fn each_observer_of_a_session_gets_its_own_language() {
     let mut fixture = JournalFixture::new().await;
     fixture.fail().await;
     let mut readers = Vec::new();
@@ -398,7 +398,7 @@ fn is_chinese(frame: &Value) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_session_is_told_in_the_language_of_the_session() {
+async fn the_deletion_of_a_session_is_announced_in_the_language_of_the_session() {
     let mut fixture = JournalFixture::new().await;
     assert_eq!(fixture.server.config.settings.language, Lang::En);
     let settings = Settings { language: Lang::Zh, ..Settings::default() };
@@ -415,7 +415,7 @@ async fn the_end_of_a_session_is_told_in_the_language_of_the_session() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_seats_of_a_session_are_for_all_languages_together() {
+async fn the_limit_of_observers_counts_all_languages_of_a_session() {
     let mut fixture = JournalFixture::with(|config| config.limits.observers = 3).await;
     fixture.write(1, None).await;
     let mut kept = Vec::new();
@@ -431,7 +431,7 @@ async fn the_seats_of_a_session_are_for_all_languages_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cursor_of_another_history_is_not_answered_from_what_a_hub_remembers() {
+async fn a_cursor_of_another_epoch_is_not_served_from_the_buffer_of_a_hub() {
     let mut fixture = JournalFixture::new().await;
     // A hub without any record does not know the epoch.
     let early = fixture.outbox(ROOMY);
@@ -451,7 +451,7 @@ async fn a_cursor_of_another_history_is_not_answered_from_what_a_hub_remembers()
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_meets_a_hub_that_is_just_ending_joins_the_next_one() {
+async fn an_observer_that_meets_an_ending_hub_joins_the_next_one() {
     let mut fixture = JournalFixture::new().await;
     fixture.write(5, None).await;
     let other = fixture.outbox(ROOMY);

@@ -9,7 +9,7 @@ fn frame(bytes: usize) -> EncodedFrame {
 }
 
 #[tokio::test]
-async fn a_reader_that_is_too_far_behind_is_let_go_and_costs_nothing_more() {
+async fn a_reader_too_far_behind_is_disconnected_and_frees_its_buffer() {
     let budget = Budget::new(10_000);
     let outbox = Outbox::new(1_000, Arc::clone(&budget), Timestamp::default());
     for _ in 0..10 {
@@ -30,7 +30,7 @@ async fn one_frame_fits_however_large_it_is() {
 }
 
 #[tokio::test]
-async fn what_the_writer_holds_counts_until_it_is_sent() {
+async fn frames_taken_by_the_writer_count_until_they_are_sent() {
     let budget = Budget::new(10_000);
     let outbox = Outbox::new(1_000, Arc::clone(&budget), Timestamp::default());
     outbox.deliver(frame(600)).unwrap();
@@ -44,7 +44,7 @@ async fn what_the_writer_holds_counts_until_it_is_sent() {
 }
 
 #[tokio::test]
-async fn many_histories_that_nobody_reads_leave_half_of_all_room_to_live_frames() {
+async fn unread_histories_leave_half_of_the_buffer_space_to_live_frames() {
     let budget = Budget::new(100_000);
     let fill = |_| {
         let outbox = Outbox::new(10_000, Arc::clone(&budget), Timestamp::default());
@@ -66,7 +66,7 @@ async fn many_histories_that_nobody_reads_leave_half_of_all_room_to_live_frames(
 }
 
 #[test]
-fn what_waits_for_all_is_held_against_what_may() {
+fn the_shared_bound_counts_the_frames_of_all_outboxes() {
     let budget = Budget::new(1_000);
     let outbox = || Outbox::new(1_000, Arc::clone(&budget), Timestamp::default());
     let (one, two) = (outbox(), outbox());
@@ -86,7 +86,7 @@ fn what_waits_for_all_is_held_against_what_may() {
 }
 
 #[tokio::test]
-async fn as_much_goes_to_the_transport_at_once_as_may_and_no_more() {
+async fn one_write_takes_frames_up_to_its_bound() {
     let outbox = Outbox::new(1 << 20, Budget::new(1 << 20), Timestamp::default());
     let fits = BATCH_BYTES / 1_024;
     for _ in 0..fits + 4 {
@@ -97,7 +97,7 @@ async fn as_much_goes_to_the_transport_at_once_as_may_and_no_more() {
 }
 
 #[tokio::test]
-async fn nothing_of_a_history_is_read_before_there_is_room_for_it() {
+async fn a_replay_reads_nothing_before_its_outbox_has_space() {
     let outbox = Outbox::new(1_000, Budget::new(10_000), Timestamp::default());
     outbox.deliver(frame(500)).unwrap();
     outbox.wait_for_room().now_or_never().expect("half of the budget is free").unwrap();
@@ -109,7 +109,7 @@ async fn nothing_of_a_history_is_read_before_there_is_room_for_it() {
 }
 
 #[test]
-fn when_its_reader_was_last_there_is_known() {
+fn an_outbox_knows_when_its_reader_last_read() {
     let outbox = Outbox::new(1_000, Budget::new(10_000), Timestamp::from_micros(1));
     assert_eq!(outbox.last_activity(), Timestamp::from_micros(1));
     outbox.record_activity(Timestamp::from_micros(7));
@@ -117,7 +117,7 @@ fn when_its_reader_was_last_there_is_known() {
 }
 
 #[tokio::test]
-async fn a_farewell_may_let_the_rest_go_first() {
+async fn a_close_may_follow_the_queued_frames() {
     let outbox = Outbox::new(1_000, Budget::new(10_000), Timestamp::default());
     outbox.deliver(frame(100)).unwrap();
     outbox.close(CloseReason::new(close::RESTARTING, "later"), CloseMode::Drain);

@@ -214,7 +214,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
         #[test]
-        fn words_are_said_to_the_byte_as_any_other_frame_would_say_them(
+        fn the_fast_path_encodes_a_text_delta_byte_for_byte_like_the_projector(
             words in prop::collection::vec((any::<u32>(), "(?s).{0,300}", any::<i64>()), 1..5),
         ) {
             let [quick, usual] = both(&words);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_must_be_escaped_or_cut_are_said_as_they_were_written() {
+    fn the_fast_path_escapes_and_cuts_a_text_delta_like_the_projector() {
         let texts = ["", " ", "two words", "a\"b\\c\n\u{1}\u{7f}", "不倒翁", "\u{b}x\u{a0}y"];
         let long = ["x".repeat(201), "\"".repeat(201), "不".repeat(201), "a b\n".repeat(80)];
         let texts = texts.map(str::to_owned).into_iter().chain(long);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_words_alone_is_left_to_the_usual_way() {
+    fn the_fast_path_leaves_other_records_to_the_projector() {
         let mut projector = Projector::new(&Session::default(), 0);
         let thought = record(1, 0, Event::ThinkingDelta { step: 1, text: "hm".to_owned() });
         assert_eq!(projector.delta(origin_of(&thought), &thought.event.encode()), None);

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_faults_push_out_the_oldest_and_it_is_said_from_when_on_all_are_there() {
+    fn too_many_faults_remove_the_oldest_and_the_report_names_its_start() {
         let mut ledger = MinuteCounters::default();
         let start = Timestamp::from_micros(1_794_729_600_000_000);
         for number in 0..3_u64 {
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_the_longest_window_is_let_go_without_a_word() {
+    fn faults_older_than_the_longest_window_are_removed_silently() {
         let mut ledger = MinuteCounters::default();
         let start = Timestamp::from_micros(1_794_729_600_000_000);
         ledger.store_faults([seen(start)]);

@@ -90,7 +90,7 @@ fn answer_text(record: &Record) -> Option<String> {
 }
 
 #[test]
-fn every_turn_starts_and_finishes_and_the_end_says_so() {
+fn every_started_message_is_finished() {
     for seed in 0..500 {
         let records = generated::SessionGenerator::new(seed).records;
         let mut open = false;

@@ -21,7 +21,7 @@ async fn stage() -> Fixture {
         .await
 }
 
-async fn as_who(stage: &Fixture, token: &str) -> Client {
+async fn connect_with_token(stage: &Fixture, token: &str) -> Client {
     let bearer = format!("Bearer {token}");
     Client::connect(stage.address, &[("authorization", &bearer)]).await.unwrap()
 }
@@ -35,7 +35,7 @@ async fn refused(stage: &Fixture, headers: &[(&'static str, &str)]) -> Response<
 }
 
 #[tokio::test]
-async fn who_has_no_token_is_refused_before_the_upgrade_always_alike() {
+async fn a_client_without_a_valid_token_is_refused_before_the_upgrade_always_alike() {
     let stage = stage().await;
     let mut shapes = Vec::new();
     for headers in [
@@ -69,8 +69,8 @@ async fn a_browser_brings_its_token_as_a_sub_protocol() {
 #[tokio::test]
 async fn a_session_is_its_owners_alone() {
     let stage = stage().await;
-    let session = as_who(&stage, "token-of-ann").await.create(json!({})).await;
-    let mut bob = as_who(&stage, "token-of-bob").await;
+    let session = connect_with_token(&stage, "token-of-ann").await.create(json!({})).await;
+    let mut bob = connect_with_token(&stage, "token-of-bob").await;
     for event in [
         "user.message",
         "user.cancel",
@@ -84,7 +84,7 @@ async fn a_session_is_its_owners_alone() {
         let answer = bob.next().await;
         assert_eq!(answer["metadata"]["kind"], "unknown_session", "{event}");
     }
-    let mut operator = as_who(&stage, "token-of-op").await;
+    let mut operator = connect_with_token(&stage, "token-of-op").await;
     operator.reconnect(&session, 0).await;
     assert_eq!(operator.next().await["metadata"]["status"], "complete");
 }
@@ -109,8 +109,8 @@ async fn a_tenant_has_so_many_connections_and_sessions() {
         config.limits.tenant_sessions = 1;
     });
     let stage = setup.open().await;
-    let mut ann = as_who(&stage, "token-of-ann").await;
-    let _bob = as_who(&stage, "token-of-bob").await;
+    let mut ann = connect_with_token(&stage, "token-of-ann").await;
+    let _bob = connect_with_token(&stage, "token-of-bob").await;
     let third = refused(&stage, &[("authorization", "Bearer token-of-bob")]).await;
     assert_eq!(third.status(), 429);
     ann.create(json!({})).await;

@@ -153,7 +153,7 @@ async fn an_alert_arrives_although_the_webhook_fails_and_the_server_is_restarted
 }
 
 #[tokio::test]
-async fn a_webhook_that_sends_us_elsewhere_is_not_followed() {
+async fn a_redirect_of_a_webhook_is_not_followed() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let directory = tempfile::tempdir().unwrap();
     let cursor = directory.path().join("journal.db-alerts");

@@ -74,7 +74,7 @@ async fn the_same_creation_gives_the_same_session() {
 }
 
 #[tokio::test]
-async fn everybody_who_observes_gets_the_same_bytes() {
+async fn all_observers_get_the_same_bytes() {
     let stage = Setup::new(words(50, Duration::from_millis(2))).open().await;
     let mut asking = stage.client().await;
     let session = asking.create(json!({})).await;
@@ -112,7 +112,7 @@ async fn a_hundred_words_arrive_whole_and_nothing_follows_the_answer() {
 }
 
 #[tokio::test]
-async fn chinese_is_spoken_to_who_asks_for_it() {
+async fn a_client_that_asks_for_chinese_gets_chinese() {
     let stage = Setup::new(Script::new().say("四")).open().await;
     let mut client = stage.client().await;
     client

@@ -91,7 +91,7 @@ fn projecting_from_any_cursor_gives_the_same_frames() {
 }
 
 #[test]
-fn what_cannot_be_recovered_is_told_three_times_in_order() {
+fn an_unrecovered_fault_becomes_three_frames_in_order() {
     let frames = project(&history(Lang::En));
     let names: Vec<&str> = frames.iter().map(Frame::name).collect();
     let three = ["error.recovery_failed", "agent.error", "agent.session_end"];
@@ -129,7 +129,7 @@ fn every_start_has_one_terminal() {
 }
 
 #[test]
-fn a_pipeline_says_how_it_ended() {
+fn the_last_frame_of_a_pipeline_has_its_result() {
     let frames = project(&history(Lang::En));
     let ended = frames.iter().filter(|frame| frame.name() == "pipeline.completed").map(read);
     let status = |frame: Value| frame["metadata"]["status"].as_str().unwrap().to_owned();
@@ -139,7 +139,7 @@ fn a_pipeline_says_how_it_ended() {
 }
 
 #[test]
-fn words_that_came_reassemble_to_the_answer_and_what_is_taken_back_is_named() {
+fn text_deltas_reassemble_to_the_answer_and_withdrawn_text_is_named() {
     let mut texts = String::new();
     for frame in project(&history(Lang::En)) {
         let parsed = read(&frame);
@@ -157,7 +157,7 @@ fn words_that_came_reassemble_to_the_answer_and_what_is_taken_back_is_named() {
 }
 
 #[test]
-fn people_never_see_json_and_see_something_of_every_event() {
+fn no_frame_shows_json_and_every_event_shows_something() {
     for lang in [Lang::En, Lang::Zh] {
         for frame in project(&history(lang)) {
             let parsed = read(&frame);
@@ -169,7 +169,7 @@ fn people_never_see_json_and_see_something_of_every_event() {
 }
 
 #[test]
-fn every_error_frame_says_all_that_an_error_must() {
+fn every_error_frame_has_all_required_fields() {
     let errors = ["error.", "agent.error", "plan.validation", "solver.failed", "aggregate.failed"];
     let mut seen = Vec::new();
     for frame in project(&history(Lang::En)) {
@@ -202,7 +202,7 @@ fn every_error_frame_says_all_that_an_error_must() {
 }
 
 #[test]
-fn open_questions_can_be_told_again_and_only_while_they_are_open() {
+fn a_question_can_be_sent_again_while_it_is_open() {
     let records = history(Lang::En);
     let mut projector = Projector::new(&Session::default(), 0);
     let mut parsed = 0;

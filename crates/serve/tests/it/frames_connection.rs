@@ -153,7 +153,7 @@ fn a_rejection_names_the_command_the_field_and_the_rule() {
 }
 
 #[test]
-fn a_client_comes_back_after_what_passes_and_stays_away_from_what_does_not() {
+fn a_client_reconnects_after_transient_closes_and_not_after_permanent_ones() {
     for code in [close::GOING_AWAY, 1006, close::RESTARTING, close::TOO_SLOW] {
         assert!(close::is_resumable(code), "{code}");
     }

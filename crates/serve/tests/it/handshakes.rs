@@ -225,7 +225,7 @@ fn routes(session: &str) -> Vec<(String, String)> {
 /// Goal: a session is its owner's alone, by every event and every address. Method: whoever is not the owner tries all of
 /// them; each is answered as if the session did not exist, its owner hears nothing, and its words reach nobody.
 #[tokio::test]
-async fn no_event_and_no_address_reaches_a_session_of_somebody_else() {
+async fn no_event_and_no_path_reaches_a_session_of_another_owner() {
     let stage = stage().await;
     let bearer = |token: &str| format!("Bearer {token}");
     let mut ann =

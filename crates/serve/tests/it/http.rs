@@ -174,7 +174,7 @@ async fn sessions_are_listed_exported_and_deleted() {
 
 /// Also what no record causes: the greeting, the answer to the cursor, and the notice of the deletion.
 #[tokio::test]
-async fn a_chinese_session_speaks_chinese_over_sse_and_its_observer_is_told_of_the_deletion() {
+async fn an_sse_observer_gets_the_language_of_the_session_and_its_deletion() {
     let stage = Setup::new(Script::new().say("四")).open().await;
     let (_, created) =
         post(&stage, "/v1/sessions", json!({ "preferences": { "language": "zh-CN" } })).await;
@@ -225,7 +225,7 @@ async fn errors_are_problems_with_code_trace_and_advice() {
 }
 
 #[tokio::test]
-async fn bad_requests_are_told_apart() {
+async fn bad_requests_have_different_codes() {
     let stage = Setup::new(Script::new().say("fine")).open().await;
     let session = create(&stage).await;
     let messages = format!("/v1/sessions/{session}/messages");
@@ -269,7 +269,7 @@ async fn the_same_key_is_the_same_command() {
 }
 
 #[tokio::test]
-async fn without_a_token_nothing_is_told_but_the_front_page() {
+async fn without_a_token_only_the_page_and_the_health_check_answer() {
     let setup =
         Setup::new(Script::new().say("fine")).with(|config| config.auth = Auth::token("letmein"));
     let stage = setup.open().await;
@@ -299,7 +299,7 @@ async fn the_openapi_page_is_what_is_served() {
 }
 
 #[tokio::test]
-async fn a_reader_of_the_event_stream_that_is_lost_is_told_to_the_others() {
+async fn a_lost_reader_of_the_event_stream_is_announced_to_other_observers() {
     let stage = Setup::new(Script::new().say("four")).open().await;
     let mut other = stage.client().await;
     let session = other.create(json!({})).await;

@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::Message;
 use crate::fixture::{Setup, seq, seqs};
 
 #[tokio::test]
-async fn whatever_is_sent_is_answered_once_and_the_connection_goes_on() {
+async fn any_message_is_answered_once_and_the_connection_stays_open() {
     let stage = Setup::new(Script::new().say("fine")).open().await;
     let mut client = stage.client().await;
     let deep = "[".repeat(100_000);
@@ -130,7 +130,7 @@ async fn an_acknowledgement_beyond_the_head_is_refused() {
 /// Goal: somebody who stops reading holds nobody up, and loses nothing.
 /// Method: one observer reads nothing of far more than fits; another one reads all of it.
 #[tokio::test]
-async fn a_slow_observer_is_let_go_and_nobody_else_notices() {
+async fn a_slow_observer_is_disconnected_and_others_are_not_affected() {
     let setup = Setup::new(Script::new().say("fine").forever()).with(|config| {
         config.limits.observer_bytes = 512 * 1024;
         config.limits.close_timeout = Duration::from_millis(200);

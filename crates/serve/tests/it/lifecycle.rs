@@ -124,7 +124,7 @@ async fn until_cancelled(stage: &Fixture, session: &str) {
 }
 
 #[tokio::test]
-async fn a_run_that_is_to_be_cancelled_when_nobody_looks_is() {
+async fn a_run_with_on_disconnect_cancel_ends_with_its_last_observer() {
     let script = Script::new().call("slow", json!({})).say("fine").forever();
     let stage = Setup::new(script).open().await;
     let mut client = stage.client().await;
@@ -136,7 +136,7 @@ async fn a_run_that_is_to_be_cancelled_when_nobody_looks_is() {
 }
 
 #[tokio::test]
-async fn a_run_that_nobody_looks_at_for_too_long_is_cancelled() {
+async fn a_run_without_observers_is_cancelled_after_the_timeout() {
     let script = Script::new().call("slow", json!({})).say("fine").forever();
     let setup = Setup::new(script).with(|config| {
         config.limits.unobserved_timeout = Duration::from_millis(300);
@@ -152,7 +152,7 @@ async fn a_run_that_nobody_looks_at_for_too_long_is_cancelled() {
 }
 
 #[tokio::test]
-async fn a_run_that_waits_for_its_service_is_not_cancelled_because_nobody_looks() {
+async fn a_run_that_waits_for_its_service_is_not_cancelled_without_observers() {
     let limited = Fault::new(Kind::ModelRateLimited, Operation::ModelRequest);
     let limited = limited.retry_after(Duration::from_millis(1200));
     let limited = ScriptStep::new().end(Ending::Fault(Box::new(limited)));
@@ -174,7 +174,7 @@ async fn a_run_that_waits_for_its_service_is_not_cancelled_because_nobody_looks(
 }
 
 #[tokio::test]
-async fn who_says_good_bye_is_not_lost_and_who_is_cut_is_recorded() {
+async fn a_cut_connection_is_recorded_as_lost_and_a_closed_one_is_not() {
     let stage = Setup::new(Script::new().say("fine")).open().await;
     let mut client = stage.client().await;
     let session = client.create(json!({})).await;
@@ -201,7 +201,7 @@ async fn who_says_good_bye_is_not_lost_and_who_is_cut_is_recorded() {
 }
 
 #[tokio::test]
-async fn clients_are_told_when_to_come_back() {
+async fn a_stopping_server_gives_clients_a_retry_time() {
     let stage = Setup::new(Script::new().say("fine")).open().await;
     let mut client = stage.client().await;
     client.create(json!({})).await;

@@ -69,7 +69,7 @@ async fn run_with(stage: &Fixture, options: Value) -> String {
 }
 
 #[tokio::test]
-async fn every_page_is_there_without_a_sign_in_and_keeps_to_itself() {
+async fn every_page_is_served_without_a_sign_in_and_loads_nothing_from_elsewhere() {
     let stage = with_two(Script::new()).await;
     let id = "01900000-0000-7000-8000-000000000001";
     let session = format!("/sessions/{id}");
@@ -133,7 +133,7 @@ async fn the_pages_read_well_in_both_languages() {
 }
 
 #[tokio::test]
-async fn a_fault_is_told_as_the_model_the_user_and_the_operator_were_told() {
+async fn the_page_shows_a_fault_as_model_user_and_operator_got_it() {
     let script = Script::new().call("echo", json!({"extra": 1})).say("done");
     let stage = with_two(script).await;
     let session = run(&stage).await;
@@ -163,7 +163,7 @@ async fn a_fault_is_told_as_the_model_the_user_and_the_operator_were_told() {
 }
 
 #[tokio::test]
-async fn sessions_are_found_by_code_tool_and_trace_and_say_what_they_met() {
+async fn sessions_are_found_by_code_tool_and_trace_and_list_their_faults() {
     let script = Script::new().call("echo", json!({"extra": 1})).say("done").say("done");
     let stage = with_two(script).await;
     let rough = run(&stage).await;

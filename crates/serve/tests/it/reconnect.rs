@@ -57,7 +57,7 @@ async fn every_cursor_gets_exactly_what_follows_it() {
 }
 
 #[tokio::test]
-async fn a_run_goes_on_while_nobody_looks_and_is_found_whole() {
+async fn a_run_continues_without_observers_and_is_replayed_completely() {
     let directory = tempfile::tempdir().unwrap();
     let journal = sqlite(&directory).await;
     let stage = Setup::new(words(100, Duration::from_millis(3))).on(&journal).open().await;
@@ -109,7 +109,7 @@ async fn a_cursor_beyond_the_head_is_of_another_history() {
 }
 
 #[tokio::test]
-async fn past_what_is_kept_a_snapshot_says_what_it_stands_for() {
+async fn a_snapshot_that_replaces_removed_records_names_its_range() {
     let journal = memory();
     let mut setup = Setup::new(words(200, Duration::from_millis(1))).on(&journal);
     setup.limits.snapshot_records = 5;
@@ -212,7 +212,7 @@ async fn a_state_that_was_used_is_known_after_a_restart() {
 }
 
 #[tokio::test]
-async fn states_that_are_not_ours_are_refused_with_a_reason() {
+async fn forged_states_are_refused_with_a_reason() {
     let journal = memory();
     let stage = Setup::new(Script::new().say("fine")).on(&journal).open().await;
     let mut client = stage.client().await;

@@ -250,7 +250,7 @@ pub(crate) async fn stats(stage: &Fixture, window: &str) -> Value {
 }
 
 #[tokio::test]
-async fn statistics_say_what_went_wrong_how_often_and_how_it_ended() {
+async fn statistics_count_faults_and_their_outcomes() {
     let journal = memory();
     known(&journal).await;
     let stage = stage_on(&journal).await;
@@ -262,7 +262,7 @@ async fn statistics_say_what_went_wrong_how_often_and_how_it_ended() {
 }
 
 #[tokio::test]
-async fn statistics_and_metrics_say_who_is_affected() {
+async fn statistics_name_the_affected_tenants_and_users() {
     let journal = memory();
     for (number, tenant, user) in [(1, "acme", "acme/ann"), (2, "acme", "acme/bob")] {
         let mut writer = limited_then_fine(number);
@@ -382,7 +382,7 @@ async fn statistics_are_the_same_after_a_restart_and_agree_with_the_journals_own
 }
 
 #[tokio::test]
-async fn what_happens_later_is_counted_later_and_once() {
+async fn later_records_are_counted_once() {
     let journal = memory();
     limited_then_fine(1).write(&journal).await;
     let stage = stage_on(&journal).await;
@@ -400,7 +400,7 @@ async fn what_happens_later_is_counted_later_and_once() {
 }
 
 #[tokio::test]
-async fn a_window_nobody_knows_is_refused_and_strangers_are_not_told() {
+async fn an_unknown_window_is_refused_and_only_operators_read_statistics() {
     let stage = Setup::new(Script::new())
         .with(|config| {
             let mut auth = Auth::default();
@@ -544,7 +544,7 @@ async fn metrics_are_read_by_prometheus_own_library() {
 }
 
 #[tokio::test]
-async fn ready_says_whether_the_journal_works_and_alive_whether_we_are_there() {
+async fn the_readiness_probe_tests_the_journal_and_the_liveness_probe_only_the_process() {
     let directory = tempfile::tempdir().unwrap();
     let journal = sqlite(&directory).await;
     let stage = Setup::new(Script::new()).on(&journal).open().await;

@@ -168,7 +168,7 @@ async fn a_call_is_claimed_before_it_runs_and_its_result_reaches_the_model() {
 }
 
 #[tokio::test]
-async fn every_mismatch_is_told_before_anything_is_sent_to_a_worker() {
+async fn every_mismatch_is_reported_before_a_call_is_sent_to_a_worker() {
     let script = Script::new()
         .call("pay", json!({ "invoce": "seven" }))
         .call("pay", json!({ "invoice": 7 }))
@@ -513,7 +513,7 @@ async fn offers_that_shadow_bloat_or_lack_the_right_are_refused_with_the_field()
 }
 
 #[tokio::test]
-async fn a_hostile_worker_is_bounded_refused_and_told() {
+async fn a_hostile_worker_is_bounded_and_gets_the_reason_of_each_refusal() {
     let fixture = setup(pays(), limits()).open().await;
     let mut worker = TestWorker::offering(&fixture, "w-1", json!([pay()])).await;
     let mut thief = TestWorker::offering(&fixture, "w-9", json!([])).await;

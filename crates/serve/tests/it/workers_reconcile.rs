@@ -73,7 +73,7 @@ async fn a_worker_that_cannot_tell_or_answers_nonsense_leaves_the_outcome_unknow
 }
 
 #[tokio::test]
-async fn a_result_in_place_of_a_verdict_says_that_the_call_happened() {
+async fn a_result_in_place_of_a_verdict_proves_that_the_call_happened() {
     let fixture = setup(pays(), limits()).open().await;
     let (mut next, mut person, _, question) = question_after_a_lost_worker(&fixture).await;
     assert!(is_accepted(&next.end(&question, json!({ "result": "paid" })).await));

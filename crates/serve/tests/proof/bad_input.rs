@@ -88,7 +88,7 @@ const CONNECTIONS: usize = 100;
 const COMMANDS: usize = 100;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_commands_at_once_are_each_answered_once_and_nobody_else_notices() {
+async fn ten_thousand_commands_at_once_are_each_answered_once_and_do_not_slow_others() {
     let mut setup = Setup::new(runs(1));
     setup.config.limits.commands = budao_serve::Rate { per_second: 5, burst: 40 };
     let stage = setup.start().await;

@@ -186,7 +186,7 @@ async fn a_retry_that_cannot_be_names_the_rule_and_the_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_windows_that_settle_a_doubt_at_once_one_wins_and_the_other_is_told() {
+async fn of_two_clients_that_settle_a_doubt_at_once_one_wins_and_the_other_is_refused() {
     for round in 0..10 {
         let script = Script::new().call("unsure", json!({})).say("I am not sure.");
         let stage = Setup::new(script).start().await;
@@ -251,7 +251,7 @@ async fn a_question_survives_the_line_and_is_answered_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_old_word_for_yes_is_a_yes() {
+async fn the_former_word_for_an_approval_is_accepted() {
     let script = Script::new().call("mark", json!({})).say("Done.");
     let stage = Setup::new(script).mode(Mode::Approval).start().await;
     let mut peer = stage.peer().await;
@@ -271,7 +271,7 @@ async fn the_old_word_for_yes_is_a_yes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_observers_of_a_session_hear_the_same() {
+async fn all_observers_of_a_session_get_the_same_events() {
     let stage = Setup::new(long_run()).start().await;
     let (session, mut events) = stage.session().await;
     let mut others = Vec::new();

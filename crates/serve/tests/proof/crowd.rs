@@ -189,7 +189,7 @@ async fn heard_everything(stage: &Fixture, healthy: &HealthyReader) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_that_stand_still_are_let_go_and_the_others_hear_everything() {
+async fn readers_that_stop_reading_are_disconnected_and_others_get_everything() {
     // Goal: T13. Method: half of the crowd comes live and falls behind, half asks for all of the history and takes
     // none of it; neither answers a ping. The healthy ones have the same turns before and beside them.
     let (sessions, each, count) = if is_full() { (100, 100, 10) } else { (4, 25, 10) };
@@ -252,7 +252,7 @@ const SLOW: [fn(SocketAddr, &str) -> String; 5] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_that_never_end_and_answers_nobody_takes_are_given_up() {
+async fn the_server_drops_requests_that_never_end_and_answers_that_are_not_read() {
     // Goal: T13 for HTTP. Method: requests that are not finished, and answers larger than both kernels keep that are not
     // read. When those that are counted are gone, the rest of each line is read: it ends, and an answer that nobody
     // took is not whole.
@@ -400,7 +400,7 @@ async fn clients_that_replay_for_ever_take_turns_and_other_sessions_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_asks_again_and_again_is_read_the_history_slowly_and_who_is_new_is_not() {
+async fn replays_beyond_the_allowance_are_slow_and_those_of_new_clients_are_not() {
     // Goal: an allowance of a connection is its own, and what goes beyond it costs others next to nothing. Method: one
     // client, alone, before and after it has had its allowance, beside one that has it still. Times are compared with each
     // other: a place that rests makes nothing faster, however busy the machine is.

@@ -35,7 +35,7 @@ async fn a_hundred_deltas_reassemble_exactly_and_nothing_follows_the_final_answe
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_observer_is_let_go_and_comes_back_while_the_fast_ones_never_wait() {
+async fn a_slow_observer_is_disconnected_and_reconnects_while_fast_ones_never_wait() {
     let stage =
         Setup::new(runs(60)).gateway(|limits| limits.observer_bytes = 16 * 1024).start().await;
     let (session, mut fast) = stage.session().await;
@@ -201,7 +201,7 @@ async fn settled(stage: &crate::fixture::Fixture) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopping_server_says_when_to_come_back_and_a_client_does() {
+async fn a_client_reconnects_at_the_time_that_a_stopping_server_gave() {
     let journal = budao_journal::Memory::new(
         budao_runtime::world::system(),
         budao_core::limits::Limits::default(),

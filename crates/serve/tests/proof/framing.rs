@@ -229,7 +229,7 @@ async fn endless_fragments_end_at_the_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_never_ends_is_given_up() {
+async fn the_server_drops_a_request_that_never_ends() {
     let setup = Setup::new(runs(1))
         .gateway(|limits| limits.request_head_timeout = Duration::from_millis(200));
     let stage = setup.start().await;

@@ -80,7 +80,7 @@ async fn an_overflow_is_reported_as_an_exact_gap(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cursor_of_another_history_is_told_so_and_gets_everything() {
+async fn a_cursor_of_another_epoch_gets_a_mismatch_and_the_whole_history() {
     let stage = Setup::new(runs(2)).start().await;
     let (session, mut events) = stage.session().await;
     session.send("go").await.unwrap();

@@ -34,7 +34,7 @@ arguments = { path = "done.txt", content = "done" }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kill_9_in_the_middle_of_a_run_and_the_client_hears_it_finish() {
+async fn a_client_receives_the_end_of_a_run_after_kill_9() {
     let Some(program) = program() else { return };
     let home = tempfile::tempdir().unwrap();
     let model = script(home.path());

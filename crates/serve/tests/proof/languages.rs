@@ -59,7 +59,7 @@ async fn a_second_observer_reads_the_same_events_in_its_own_language() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_refused_is_told_so_in_the_language_it_reads() {
+async fn a_refused_client_gets_the_reason_in_its_language() {
     let stage = Setup::new(Script::new()).start().await;
     let shown = |answer: Value| answer["show_content"].as_str().unwrap().to_owned();
     let is_chinese = |text: &str| text.chars().any(|c| c > '\u{4e00}');

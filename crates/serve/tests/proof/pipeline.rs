@@ -104,7 +104,7 @@ async fn a_failing_task_has_its_terminal_event_and_the_others_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_plan_is_answered_with_how_it_was_taken_up() {
+async fn another_plan_is_answered_with_its_effect() {
     let setup = Setup { model: Some(Arc::new(PipelineModel)), ..Setup::new(Script::new()) };
     let stage = setup.start().await;
     let mut peer = stage.peer().await;

@@ -92,7 +92,7 @@ async fn a_tampered_truncated_or_foreign_state_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_state_expires_when_it_says() {
+async fn a_state_expires_at_its_time() {
     let stage = start(&[1], &journal(), Duration::from_millis(1)).await;
     let (_ada, _, state) = signed(&stage).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -117,7 +117,7 @@ async fn a_rotated_key_still_verifies_until_it_is_taken_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn somebody_elses_session_is_as_unknown_as_one_that_never_was() {
+async fn a_session_of_another_owner_is_as_unknown_as_a_missing_one() {
     let stage = start(&[1], &journal(), Duration::from_secs(60)).await;
     let (_ada, session, _) = signed(&stage).await;
     let mut bob = Peer::connect_as(stage.address, BOB).await;

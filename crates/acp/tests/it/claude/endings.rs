@@ -6,7 +6,7 @@ use budao_testkit::claude::CliVersion;
 use super::{AGES, Fixture};
 
 #[tokio::test(start_paused = true)]
-async fn every_failure_of_the_service_is_told_as_what_it_is() {
+async fn every_failure_of_the_service_is_shown_as_its_kind() {
     let failures = [
         (429, "-32603", "model_rate_limited"),
         (529, "-32603", "model_overloaded"),
@@ -49,7 +49,7 @@ async fn execution_errors_and_unknown_results_never_look_like_a_normal_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_seeds_literal_mapping_tells_them_as_refusals() {
+async fn the_literal_mapping_of_the_seed_shows_them_as_refusals() {
     let mut stage =
         Fixture::with(CliVersion::Current, 1, ExecutionError::Refusal, 1024 * 1024).await;
     for word in ["@broke", "@broke-quietly", "@odd"] {

@@ -51,7 +51,7 @@ async fn a_session_is_resumed_listed_closed_and_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unknown_sessions_are_said_to_be_unknown() {
+async fn unknown_sessions_are_refused_as_unknown() {
     let mut stage = Fixture::open(CliVersion::Current).await;
     let nobody = "00000000-0000-4000-8000-000000000000";
     for method in ["session/load", "session/resume"] {

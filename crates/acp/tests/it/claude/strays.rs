@@ -36,7 +36,7 @@ async fn dropped(stage: &Fixture) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_stray_result_ends_feeds_or_colours_a_prompt() {
+async fn no_stray_result_changes_a_prompt() {
     for age in AGES {
         let mut stage = Fixture::open(age).await;
         for position in ["before", "mid", "after"] {
@@ -151,7 +151,7 @@ async fn of_three_queued_prompts_the_middle_one_is_taken_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_background_turn_between_prompts_is_shown_and_is_nobodys_answer() {
+async fn a_background_turn_between_prompts_is_shown_and_answers_no_prompt() {
     // It begins a tenth of a second after the first prompt's end; the second comes before, at and after that.
     for wait in [0, 50, 99, 100, 101, 150, 1_000] {
         let mut stage = Fixture::open(CliVersion::Current).await;

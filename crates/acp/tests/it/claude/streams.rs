@@ -22,7 +22,7 @@ async fn each_character_is_shown_once_whatever_happens_to_the_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clis_own_tries_are_told() {
+async fn retries_of_the_cli_are_shown() {
     let mut stage = Fixture::open(CliVersion::Current).await;
     stage.runs_well("P1 @cut").await;
     let thoughts = stage.editor.updates("agent_thought_chunk");

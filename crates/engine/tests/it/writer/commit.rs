@@ -26,7 +26,7 @@ impl SpaceReclaimer for LimitedSpace {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_passes_is_tried_again_with_growing_waits() {
+async fn an_append_that_fails_transiently_is_repeated_with_growing_waits() {
     let fixture = Fixture::new();
     let (mut writer, mut session) = fixture.opened().await;
     for _ in 0..3 {
@@ -39,7 +39,7 @@ async fn what_passes_is_tried_again_with_growing_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_whose_answer_was_lost_is_there_once() {
+async fn an_append_whose_answer_was_lost_is_stored_once() {
     let fixture = Fixture::new();
     let (mut writer, mut session) = fixture.opened().await;
     fixture.flaky.plan("append", Verdict::Unconfirmed(fixture.fault(Kind::JournalBusy)));
@@ -48,7 +48,7 @@ async fn a_write_whose_answer_was_lost_is_there_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_four_tries_whoever_waits_is_told_and_nothing_is_remembered() {
+async fn after_four_failed_appends_callers_get_the_fault_and_the_command_is_new_again() {
     let fixture = Fixture::new();
     let (mut writer, session) = fixture.opened().await;
     for _ in 0..4 {
@@ -67,7 +67,7 @@ async fn after_four_tries_whoever_waits_is_told_and_nothing_is_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_opening_that_fails_is_told() {
+async fn an_opening_that_cannot_be_stored_fails_its_caller() {
     let fixture = Fixture::new();
     let (mut writer, mut session) = fixture.begin("ada", &Gone("nobody")).await.unwrap();
     let (reply, answer_receiver) = oneshot::channel();
@@ -82,7 +82,7 @@ async fn an_opening_that_fails_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_disk_gets_one_more_try_if_room_was_made() {
+async fn a_full_disk_gets_one_more_append_if_space_was_reclaimed() {
     let fixture = Fixture::new();
     let (mut writer, mut session) = fixture.opened().await;
     let full = || Verdict::Refuse(fixture.fault(Kind::JournalFull));
@@ -106,7 +106,7 @@ async fn a_full_disk_gets_one_more_try_if_room_was_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_is_not_ours_fails_the_round() {
+async fn an_unexpected_head_fails_the_batch() {
     let fixture = Fixture::new();
     let (mut writer, mut session) = fixture.opened().await;
     fixture.tell(&mut Batch::default(), &mut session, opened());
@@ -116,7 +116,7 @@ async fn a_head_that_is_not_ours_fails_the_round() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_comes_again_gets_the_answer_it_had() {
+async fn a_repeated_command_gets_its_first_answer() {
     let fixture = Fixture::new();
     let (mut writer, session) = fixture.opened().await;
     let mut batch = Batch::default();
@@ -145,7 +145,7 @@ async fn a_command_that_comes_again_gets_the_answer_it_had() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_from_longer_ago_than_is_remembered_is_asked_for_at_the_inbox() {
+async fn a_repetition_older_than_64_commands_is_sent_to_the_inbox() {
     let fixture = Fixture::new();
     let (mut writer, session) = fixture.opened().await;
     for number in 0..65 {
@@ -178,7 +178,7 @@ async fn a_command_from_longer_ago_than_is_remembered_is_asked_for_at_the_inbox(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_somebody_else_took_meanwhile_sends_whoever_waits_to_the_inbox() {
+async fn a_command_that_reached_the_inbox_first_sends_its_caller_there() {
     let fixture = Fixture::new();
     let (mut writer, session) = fixture.opened().await;
     let mut batch = Batch::default();
@@ -192,7 +192,7 @@ async fn a_command_that_somebody_else_took_meanwhile_sends_whoever_waits_to_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_of_the_inbox_is_answered_there_and_one_of_our_own_is_not_kept() {
+async fn an_inbox_command_is_answered_in_the_inbox_and_an_own_command_is_not_stored() {
     let fixture = Fixture::new();
     let (mut writer, session) = fixture.opened().await;
     fixture.journal.submit(fixture.id, command("c1", "x")).await.unwrap();
@@ -214,7 +214,7 @@ async fn a_command_of_the_inbox_is_answered_there_and_one_of_our_own_is_not_kept
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_asks_something_of_a_session_that_was_never_opened_is_told() {
+async fn a_command_to_a_session_that_was_never_opened_is_rejected() {
     let fixture = Fixture::new();
     let (mut writer, session) = fixture.begin("ada", &Gone("nobody")).await.unwrap();
     fixture.journal.submit(fixture.id, command("c1", "x")).await.unwrap();
@@ -231,7 +231,7 @@ async fn whoever_asks_something_of_a_session_that_was_never_opened_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_collects_traces_is_told_what_is_over_once_it_is_durable() {
+async fn a_trace_exporter_gets_a_span_after_its_end_is_durable() {
     let fixture = Fixture::new();
     let (mut writer, mut session) = fixture.opened().await;
     fixture.spans.is_on.store(true, Ordering::SeqCst);

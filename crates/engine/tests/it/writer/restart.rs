@@ -16,7 +16,7 @@ fn failed(kind: Kind) -> Result<WriterExit, Box<dyn std::any::Any + Send>> {
 }
 
 #[test]
-fn a_life_that_ended_by_itself_leaves_an_answer_for_whoever_comes_next() {
+fn an_ended_task_leaves_an_answer_for_later_commands() {
     let policy = RetryPolicy::default();
     let after = |exit| match RestartPolicy::new(ID).decide(Ok(exit), &policy) {
         RestartDecision::End(result) => result.err(),
@@ -28,7 +28,7 @@ fn a_life_that_ended_by_itself_leaves_an_answer_for_whoever_comes_next() {
 }
 
 #[test]
-fn a_session_whose_journal_failed_is_read_back_four_times_and_then_left() {
+fn the_task_reloads_its_session_four_times_after_journal_faults() {
     let policy = RetryPolicy::default();
     let mut restarts = RestartPolicy::new(ID);
     for attempt in 1..5 {
@@ -47,7 +47,7 @@ fn a_session_whose_journal_failed_is_read_back_four_times_and_then_left() {
 }
 
 #[test]
-fn after_a_full_disk_the_next_life_ends_its_turn_with_that() {
+fn after_a_full_disk_the_reloaded_session_ends_its_turn_with_that_fault() {
     let mut restarts = RestartPolicy::new(ID);
     let after = restarts.decide(failed(Kind::JournalFull), &RetryPolicy::default());
     assert!(matches!(after, RestartDecision::Restart(_)), "{after:?}");
@@ -56,7 +56,7 @@ fn after_a_full_disk_the_next_life_ends_its_turn_with_that() {
 }
 
 #[test]
-fn a_command_that_came_before_costs_no_life() {
+fn a_repeated_command_uses_no_restart() {
     let mut restarts = RestartPolicy::new(ID);
     for _ in 0..100 {
         let after = restarts.decide(failed(Kind::CommandRepeated), &RetryPolicy::default());
@@ -65,7 +65,7 @@ fn a_command_that_came_before_costs_no_life() {
 }
 
 #[test]
-fn what_does_not_pass_is_given_up_at_once() {
+fn a_permanent_journal_fault_ends_the_task_at_once() {
     for kind in
         [Kind::UnknownSession, Kind::JournalDamaged, Kind::JournalNewer, Kind::JournalOutdated]
     {
@@ -78,7 +78,7 @@ fn what_does_not_pass_is_given_up_at_once() {
 }
 
 #[test]
-fn a_panic_is_a_life_that_failed() {
+fn a_panic_uses_a_restart() {
     let mut restarts = RestartPolicy::new(ID);
     for _ in 1..5 {
         let after = restarts.decide(Err(Box::new("boom")), &RetryPolicy::default());
@@ -91,7 +91,7 @@ fn a_panic_is_a_life_that_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_reaches_the_task_that_runs_or_the_one_that_takes_over() {
+async fn the_registry_sends_a_message_to_the_running_task_or_its_successor() {
     let sessions: SessionRegistry<u32> = SessionRegistry::default();
     assert!(sessions.is_empty() && !sessions.contains(ID));
     let (sender, mut task) = mpsc::channel(4);
@@ -113,7 +113,7 @@ async fn a_message_reaches_the_task_that_runs_or_the_one_that_takes_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tasks_that_end_as_fast_as_they_are_started_are_given_up() {
+async fn the_registry_stops_starting_tasks_that_end_at_once() {
     let sessions: SessionRegistry<u32> = SessionRegistry::default();
     let starts = std::cell::Cell::new(0);
     let start = || {
@@ -126,7 +126,7 @@ async fn tasks_that_end_as_fast_as_they_are_started_are_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_sessions_are_loaded_than_may_be_and_all_are_told_oldest_first() {
+async fn the_registry_bounds_loaded_sessions_and_lists_them_oldest_first() {
     let sessions: SessionRegistry<u32> = SessionRegistry::default();
     let other = SessionId(uuid::Uuid::from_u128(3));
     let (first, _kept) = mpsc::channel(1);
@@ -147,7 +147,7 @@ async fn handed(fixture: &Fixture) -> RemoteCommand {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_handed_to_another_process_is_waited_for_in_pieces() {
+async fn a_remote_command_can_be_awaited_in_several_waits() {
     let fixture = Fixture::new();
     let (mut writer, session) = fixture.opened().await;
     let mut handed = handed(&fixture).await;
@@ -165,7 +165,7 @@ async fn a_command_handed_to_another_process_is_waited_for_in_pieces() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_nobody_answers_is_given_up_after_half_a_minute() {
+async fn a_remote_command_without_an_answer_times_out_after_35_seconds() {
     let fixture = Fixture::new();
     let (_tenure, _) = fixture.opened().await;
     let mut handed = handed(&fixture).await;

@@ -55,7 +55,7 @@ async fn the_next_writer_reads_what_was_committed_from_its_last_snapshot_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_somebody_holds_is_busy() {
+async fn a_session_with_a_live_holder_is_busy() {
     let fixture = Fixture::new();
     let (_tenure, _) = fixture.opened().await;
     assert_eq!(kind(fixture.begin("bob", &UnknownLiveness).await), Kind::SessionBusy);
@@ -93,7 +93,7 @@ async fn a_session_whose_holder_is_gone_is_taken_over_and_the_old_writer_is_fenc
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_given_back_while_we_are_refused_is_no_reason_to_force_it() {
+async fn a_lease_released_during_a_refusal_is_not_taken_by_force() {
     let fixture = Fixture::new();
     let (writer, _) = fixture.opened().await;
     writer.release().await;
@@ -115,7 +115,7 @@ async fn held_from_the_future(fixture: &Fixture, ttl: Duration) -> budao_journal
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_longer_than_leases_run_is_taken_over_when_nobody_renews_it() {
+async fn an_implausibly_long_lease_without_renewals_is_taken_over() {
     let fixture = Fixture::new();
     held_from_the_future(&fixture, Duration::from_secs(61)).await;
     let began = tokio::time::Instant::now();
@@ -128,7 +128,7 @@ async fn a_lease_longer_than_leases_run_is_taken_over_when_nobody_renews_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_longer_than_leases_run_that_is_renewed_is_somebodys() {
+async fn an_implausibly_long_lease_with_renewals_is_respected() {
     let fixture = Fixture::new();
     let lease = held_from_the_future(&fixture, Duration::from_secs(3_600)).await;
     let journal = fixture.journal.clone();
@@ -140,7 +140,7 @@ async fn a_lease_longer_than_leases_run_that_is_renewed_is_somebodys() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_cannot_look_whose_the_lease_is_takes_nothing() {
+async fn a_writer_that_cannot_read_the_holder_takes_no_lease() {
     let fixture = Fixture::new();
     let (_tenure, _) = fixture.opened().await;
     fixture.flaky.plan("info", Verdict::Refuse(fixture.fault(Kind::JournalBusy)));
@@ -156,7 +156,7 @@ async fn who_cannot_look_whose_the_lease_is_takes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_cannot_be_read_is_not_begun() {
+async fn a_session_whose_records_cannot_be_read_is_not_loaded() {
     let fixture = Fixture::new();
     let (writer, _) = fixture.opened().await;
     writer.release().await;
@@ -165,7 +165,7 @@ async fn a_session_that_cannot_be_read_is_not_begun() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_renewed_when_it_is_time_and_when_the_clock_was_set_back() {
+async fn a_writer_renews_its_lease_on_time_although_the_clock_was_set_back() {
     let fixture = Fixture::new();
     let (mut writer, _) = fixture.opened().await;
     let renewal = fixture.limits.lease_renewal;
@@ -188,7 +188,7 @@ async fn a_lease_is_renewed_when_it_is_time_and_when_the_clock_was_set_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_fails_is_tried_again_at_its_next_time() {
+async fn a_failed_renewal_is_repeated_at_the_next_interval() {
     let fixture = Fixture::new();
     let (mut writer, _) = fixture.opened().await;
     tokio::time::advance(fixture.limits.lease_renewal).await;
@@ -200,7 +200,7 @@ async fn a_renewal_that_fails_is_tried_again_at_its_next_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_inbox_that_could_not_be_read_is_looked_at_again_with_the_next_renewal() {
+async fn a_failed_read_of_the_inbox_is_repeated_with_the_next_renewal() {
     let fixture = Fixture::new();
     let (mut writer, _) = fixture.opened().await;
     writer.wait_for_inbox_change().await;
@@ -216,7 +216,7 @@ async fn an_inbox_that_could_not_be_read_is_looked_at_again_with_the_next_renewa
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_could_not_be_given_back_runs_out() {
+async fn a_lease_whose_release_failed_expires() {
     let fixture = Fixture::new();
     let (writer, _) = fixture.opened().await;
     fixture.flaky.plan("release", Verdict::Refuse(fixture.fault(Kind::JournalBusy)));

@@ -42,7 +42,7 @@ async fn outcome(stage: &Fixture) -> Outcome {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sub_agent_does_its_work_and_its_words_come_back() {
+async fn a_sub_agent_does_its_work_and_returns_its_text() {
     let setup = agents().part("go", hands_over("count")).says("count", "three");
     let stage = setup.open().await;
     let result = stage.runtime.run(stage.session, "go").await.unwrap();
@@ -60,7 +60,7 @@ async fn a_sub_agent_does_its_work_and_its_words_come_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_offered_only_when_configured() {
+async fn the_sub_agent_tool_is_offered_only_when_configured() {
     let stage = Setup::new().says("go", "x").open().await;
     stage.runtime.run(stage.session, "go").await.unwrap();
     assert!(!stage.cast.request("go").tools.iter().any(|tool| &*tool.name == TASK_RUN));
@@ -70,7 +70,7 @@ async fn it_is_offered_only_when_configured() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn its_fault_is_the_outcome_and_says_where_it_came_from() {
+async fn the_fault_of_a_child_is_the_outcome_and_names_its_origin() {
     let fails = Script::new().fail(Kind::ModelBadRequest).forever();
     let stage = agents().part("go", hands_over("fails")).part("fails", fails).open().await;
     let result = stage.runtime.run(stage.session, "go").await.unwrap();
@@ -118,7 +118,7 @@ async fn children_of(stage: &Fixture, session: SessionId) -> Vec<SessionId> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_denied_to_the_parent_is_denied_to_the_child() {
+async fn a_tool_denied_to_the_parent_is_denied_to_the_child() {
     let touches = Script::new().call("touch", json!({})).say("tried");
     let mut setup = agents().part("go", hands_over("touch it")).part("touch it", touches);
     setup.settings.permissions.deny = vec!["touch".into()];
@@ -128,7 +128,7 @@ async fn what_is_denied_to_the_parent_is_denied_to_the_child() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_gets_the_tools_it_is_given_and_never_more_than_its_parent_has() {
+async fn a_sub_agent_gets_the_tools_it_is_given_and_never_more_than_its_parent_has() {
     let arguments = |tools: Value| json!({"description": "d", "prompt": "work", "tools": tools});
     let go = Script::new().call(TASK_RUN, arguments(json!(["touch", "slow"]))).say("done");
     let mut setup = agents().part("go", go).says("work", "x");
@@ -141,7 +141,7 @@ async fn it_gets_the_tools_it_is_given_and_never_more_than_its_parent_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_has_its_own_steps() {
+async fn a_sub_agent_has_its_own_steps() {
     let arguments = json!({"description": "d", "prompt": "work", "max_steps": 2});
     let endless = Script::new().call("touch", json!({})).forever();
     let setup = agents().part("go", Script::new().call(TASK_RUN, arguments).say("done"));
@@ -182,7 +182,7 @@ async fn a_child_that_takes_too_long_is_stopped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_that_asks_a_person_says_so_through_its_parent() {
+async fn the_question_of_a_child_is_shown_by_its_parent() {
     let touches = Script::new().call("touch", json!({})).say("touched");
     let mut setup = agents().part("go", hands_over("touch it")).part("touch it", touches);
     setup.settings.permissions.mode = Mode::Approval;
@@ -233,7 +233,7 @@ async fn after_a_crash_the_same_child_goes_on_and_nothing_is_done_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_work_side_by_side() {
+async fn several_sub_agents_work_side_by_side() {
     let go = Script::new()
         .calls([(TASK_RUN, run("one")), (TASK_RUN, run("two")), (TASK_RUN, run("three"))])
         .say("all");

@@ -64,7 +64,7 @@ async fn every_child_is_linked_to_its_parent_by_stage_task_depth_and_trace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_task_does_not_sink_the_others_and_the_aggregator_is_told() {
+async fn a_failing_task_leaves_the_others_running_and_the_aggregator_gets_its_fault() {
     let setup = Setup::new()
         .part("fails", Script::new().fail(Kind::ModelBadRequest).forever())
         .says("works", "fine");
@@ -224,7 +224,7 @@ async fn another_plan_replaces_the_first_and_its_children_stop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_waits_for_a_person_who_may_edit_it() {
+async fn a_plan_waits_for_a_person_that_may_edit_it() {
     let setup = Setup::new().plans(&json!(["not this"])).says("but this", "x");
     let stage = setup.says(AGGREGATOR, "done").open().await;
     let paused = stage.runtime.plan(stage.session, "q", true).await.unwrap();
@@ -241,7 +241,7 @@ async fn a_plan_waits_for_a_person_who_may_edit_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_nobody_confirms_is_never_carried_out() {
+async fn an_unconfirmed_plan_is_never_carried_out() {
     let stage = Setup::new().plans(&json!(["task"])).says("task", "x").open().await;
     stage.accepted(CommandBody::Plan { question: "q".into(), confirm: true }).await;
     stage.until("turn_ended").await;

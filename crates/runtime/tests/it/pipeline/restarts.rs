@@ -79,7 +79,7 @@ async fn a_run_goes_on_in_the_next_process_and_no_task_is_done_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_done_before_is_not_asked_again() {
+async fn the_next_process_repeats_no_finished_task() {
     let first = gone_while("second", Exit::Killed).await;
     let second = setup(None).instead_of(&first).await;
     second.until("turn_ended").await;

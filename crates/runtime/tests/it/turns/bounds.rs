@@ -99,7 +99,7 @@ async fn run(runtime: &Runtime) -> (SessionId, TurnResult) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tools_that_cannot_be_had_in_time_fail_the_turn() {
+async fn a_tool_source_that_answers_too_late_fails_the_turn() {
     let world = world::seeded(5);
     let journal = Arc::new(Memory::new(world.clone(), Limits::default()));
     let tools = Arc::new(Away { hangs: true, ..Away::default() });
@@ -145,7 +145,7 @@ async fn a_source_of_tools_that_blocks_or_panics_fails_the_turn_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_source_of_tools_hears_that_a_session_ended() {
+async fn a_tool_source_is_notified_of_the_end_of_a_session() {
     let world = world::seeded(5);
     let journal = Arc::new(Memory::new(world.clone(), Limits::default()));
     let tools = Arc::new(Away::default());
@@ -170,7 +170,7 @@ impl CleanUp for NoHelp {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clean_up_that_hangs_or_panics_keeps_nobody_waiting() {
+async fn a_clean_up_that_hangs_or_panics_delays_no_turn() {
     let world = world::seeded(5);
     let failing = failing::wrap(Arc::new(Memory::new(world.clone(), Limits::default())));
     let runtime = runtime(world, Arc::clone(&failing) as _, Arc::new(Away::default()))
@@ -227,7 +227,7 @@ impl ModelHook for Blocks {
 }
 
 #[tokio::test]
-async fn a_model_hook_that_blocks_its_thread_stalls_nobody() {
+async fn a_model_hook_that_blocks_its_thread_delays_no_turn() {
     // One thread for the session, real time: were the hook on it, nothing below would run.
     let let_go = Arc::new(AtomicBool::new(false));
     let world = budao_runtime::world::system();
@@ -300,7 +300,7 @@ async fn a_policy_decides_by_the_arguments_and_lifts_no_denial() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_output_nested_too_deeply_is_kept_flat_and_says_so() {
+async fn an_output_nested_too_deeply_is_stored_flat_with_a_note() {
     let mut setup = Setup::new(Script::new().call("deep", json!({})).say("done"));
     let schema = json!({"type": "object", "properties": {}});
     setup.tools.push(RawTool::new("deep", "Digs.", schema, |_, context| async move {

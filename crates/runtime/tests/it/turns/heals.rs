@@ -33,7 +33,7 @@ async fn a_rate_limit_once_costs_a_wait_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rate_limit_for_ever_ends_when_the_patience_is_over() {
+async fn a_lasting_rate_limit_ends_the_turn_when_its_patience_is_over() {
     let script = Script::new().fail(Kind::ModelRateLimited).forever();
     let stage = Setup::new(script).open().await;
     let before = tokio::time::Instant::now();
@@ -47,7 +47,7 @@ async fn a_rate_limit_for_ever_ends_when_the_patience_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rate_limit_for_ever_ends_after_three_tries_without_patience() {
+async fn a_lasting_rate_limit_ends_a_turn_without_patience_after_three_tries() {
     let script = Script::new().fail(Kind::ModelRateLimited).forever();
     let mut setup = Setup::new(script);
     setup.limits.gate.patience_watched = Duration::ZERO;
@@ -169,7 +169,7 @@ async fn an_idempotent_tool_is_tried_again_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_cut_by_the_token_limit_says_so() {
+async fn an_answer_cut_by_the_token_limit_ends_with_that_reason() {
     let step = ScriptStep::new().text("and then").end(Ending::Stop(Some(ModelStop::MaxTokens)));
     let stage = Setup::new(Script::new().step(step)).open().await;
     assert_eq!(stage.run("go").await.stop, Some(StopReason::MaxTokens));
@@ -199,7 +199,7 @@ async fn a_long_history_is_compacted_and_pairs_stay_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_summary_that_fails_is_told_counted_and_done_by_rule() {
+async fn a_failed_summary_is_recorded_and_replaced_by_rule() {
     let mut script = Script::new().say("x".repeat(4_000)).say("y".repeat(4_000));
     script = script.fail(Kind::ModelOverloaded).say("after all");
     let mut setup = Setup::new(script);

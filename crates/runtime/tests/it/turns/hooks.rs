@@ -188,7 +188,7 @@ async fn a_model_hook_that_throws_or_hangs_is_reported_and_the_turn_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_are_told_of_an_answer_are_not_waited_for() {
+async fn a_turn_does_not_wait_for_hooks_that_observe_answers() {
     let mut setup = Setup::new(Script::new().say("one").say("two"));
     setup.model_hooks.push(Arc::new(BadModelHook(Place::After, Bad::Hangs)));
     let stage = setup.open().await;
@@ -274,7 +274,7 @@ impl ModelHook for Remembers {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_hook_is_told_of_answers_and_of_every_change_in_order() {
+async fn a_model_hook_gets_answers_and_every_change_in_order() {
     let hook = Remembers::default();
     let mut setup = Setup::new(Script::new().say("first").say("second"));
     setup.model_hooks.push(Arc::new(hook.clone()));

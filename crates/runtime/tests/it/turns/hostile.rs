@@ -308,7 +308,7 @@ async fn answered_at_once(stage: &Fixture, session: SessionId, command: &Command
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_at_a_session_that_was_never_opened_is_told_so_when_it_is_adopted() {
+async fn a_command_to_a_session_that_was_never_opened_is_rejected_when_the_session_is_touched() {
     let stage = Setup::new(Script::new().say("unheard")).open().await;
     let (session, command) = never_opened(&stage).await;
     stage.runtime.touch(session);
@@ -318,7 +318,7 @@ async fn who_waits_at_a_session_that_was_never_opened_is_told_so_when_it_is_adop
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_at_a_session_is_answered_when_it_is_opened() {
+async fn a_command_that_came_before_the_opening_is_answered_after_it() {
     let stage = Setup::new(Script::new().say("welcome")).open().await;
     let (session, command) = never_opened(&stage).await;
     let opening = SessionOptions { session: Some(session), ..SessionOptions::default() };

@@ -108,7 +108,7 @@ async fn turn(stage: &Fixture, session: SessionId) -> Outcome {
 }
 
 #[tokio::test]
-async fn a_key_is_done_once_over_all_sessions_of_a_tenant_and_the_second_is_told() {
+async fn a_key_is_done_once_for_all_sessions_of_a_tenant_and_the_second_call_gets_the_result() {
     let (stage, paid) = stage(&["7", "7", "7", "8"]);
     let first = turn(&stage, open(&stage, "a").await).await;
     let second = turn(&stage, open(&stage, "a").await).await;
@@ -169,7 +169,7 @@ async fn a_call_that_did_nothing_gives_its_key_back() {
 }
 
 #[tokio::test]
-async fn a_call_in_doubt_keeps_its_key_until_a_person_says_that_it_did_not_happen() {
+async fn a_call_in_doubt_keeps_its_key_until_a_person_settles_it_as_not_done() {
     let (stage, paid) = stage(&["unsure", "unsure", "unsure"]);
     let (one, two) = (open(&stage, "a").await, open(&stage, "a").await);
     assert!(turn(&stage, one).await.fault().unwrap().is_outcome_unknown());
@@ -195,7 +195,7 @@ async fn a_key_whose_settlement_a_crash_prevented_has_the_outcome_that_the_recor
 }
 
 #[tokio::test]
-async fn what_a_person_said_holds_for_the_key_though_a_crash_prevented_its_settlement() {
+async fn the_decision_of_a_person_holds_for_the_key_after_a_crash() {
     let happened = Settlement::Happened { result: json!("by hand") };
     for (settlement, expected, payments) in [
         (Settlement::DidNotHappen, Some(json!({ "receipt": 2 })), 2),

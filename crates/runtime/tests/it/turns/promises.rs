@@ -40,7 +40,7 @@ async fn a_tool_is_called_and_its_answer_reaches_the_model() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_errs_is_told_how_to_correct_itself() {
+async fn a_model_that_errs_gets_advice_how_to_correct_itself() {
     let script = Script::new()
         .call("echo", json!({"txt": "ping"}))
         .call("echo", json!({"text": "ping"}))
@@ -164,7 +164,7 @@ async fn a_denied_call_never_runs_and_the_note_reaches_the_model() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_nobody_answers_expires() {
+async fn an_unanswered_question_expires() {
     let script = Script::new().call("touch", json!({})).say("gave up");
     let mut setup = Setup::new(script);
     setup.permissions = Permissions { mode: Mode::Approval, ..Permissions::default() };
@@ -197,7 +197,7 @@ async fn an_idle_session_is_evicted_and_comes_back_when_touched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_turn_says_so_to_its_caller() {
+async fn a_failing_turn_returns_its_fault_to_its_caller() {
     let stage = Setup::new(Script::new().fail(Kind::ModelBadRequest)).open().await;
     let result = stage.run("go").await;
     assert_eq!(result.stop, Some(StopReason::Failed));
@@ -305,7 +305,7 @@ async fn a_session_of_another_engine_is_left_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_stopped_only_because_we_stop_is_left_to_whoever_resumes() {
+async fn a_call_that_only_a_shutdown_stops_is_left_to_the_next_writer() {
     let script = || Script::new().call("stuck", json!({})).say("done").order(StepOrder::History);
     let nothing = json!({"type": "object", "properties": {}, "additionalProperties": false});
     let stuck =

@@ -45,7 +45,7 @@ async fn a_call_that_heeds_the_stop_does_not_hold_it_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_call_did_though_it_was_stopped_is_kept() {
+async fn the_outcome_of_a_stopped_call_is_recorded() {
     let stage = calling(true).await;
     stage.runtime.shutdown(Duration::ZERO).await;
     let records = stage.records().await;
@@ -67,7 +67,7 @@ async fn a_turn_that_ends_in_time_is_not_parked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_is_let_go_is_anybodys_at_once() {
+async fn a_released_session_is_free_at_once() {
     let first = Setup::new(Script::new().say("mine")).open().await;
     first.run("go").await;
     first.runtime.shutdown(Duration::ZERO).await;

@@ -124,7 +124,7 @@ async fn a_message_waits_for_its_turn_and_the_request_keeps_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_is_told_of_the_wait_and_keeps_the_session_loaded() {
+async fn an_observer_gets_the_wait_and_keeps_the_session_loaded() {
     let stage = suspended().await;
     stage.runtime.set_observed(stage.session, true);
     tokio::time::sleep(Duration::from_secs(20)).await;
@@ -139,7 +139,7 @@ async fn an_observer_is_told_of_the_wait_and_keeps_the_session_loaded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn patience_that_ends_wakes_the_session_and_names_the_service() {
+async fn the_end_of_patience_wakes_the_session_and_names_the_service() {
     let script = Script::new().fail(Kind::ModelServerError).forever();
     let stage = Setup::new(script).open().await;
     stage.runtime.track_observers();

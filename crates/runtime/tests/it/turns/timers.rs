@@ -81,7 +81,7 @@ async fn a_schedule_fires_at_each_of_its_times() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timer_outlives_its_process_and_tells_what_it_missed() {
+async fn a_timer_outlives_its_process_and_reports_missed_firings() {
     let world = world::seeded(1);
     let first = Setup { world: world.clone(), ..Setup::new(Script::new()) }.open().await;
     set_accepted(&first, "hourly", TimerRequest::Cron { form: "0 * * * *".into(), zone: None })
@@ -175,7 +175,7 @@ async fn the_model_wakes_its_own_session() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_is_told_why_its_timer_was_refused() {
+async fn a_model_gets_the_reason_why_its_timer_was_refused() {
     let script = Script::new()
         .call("wake_at", json!({ "message": "m", "at": "2001-01-01T00:00:00Z" }))
         .call("wake_at", json!({ "message": "m", "cron": "* * * * * *" }))

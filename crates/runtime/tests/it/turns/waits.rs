@@ -242,7 +242,7 @@ async fn a_slow_hook_takes_no_room_from_the_requests_of_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_nobody_observes_waits_for_a_day() {
+async fn a_session_without_observers_waits_for_a_day() {
     let script = Script::new().fail(Kind::ModelServerError).forever();
     let stage = Setup::new(script).open().await;
     stage.runtime.set_observed(stage.session, false);
