@@ -283,7 +283,7 @@ async fn live_frames_follow_a_replay_without_a_gap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_that_reads_the_buffer_of_a_hub_misses_nothing_when_the_hub_runs_ahead_or_ends() {
+async fn the_buffer_of_a_hub_serves_an_observer_without_a_gap_even_if_the_hub_ends() {
     for ends in [false, true] {
         let mut fixture = JournalFixture::new().await;
         fixture.write(20, None).await;
