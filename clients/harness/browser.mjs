@@ -3,6 +3,7 @@
 // `withPage(url, async (page, seen) => …)` opens a page in a fresh profile and closes everything afterwards.
 // `seen.errors` collects what the page threw or logged as an error.
 
+import { spawn } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -24,15 +25,11 @@ export function chromium() {
   return wanted.find((file) => file !== undefined && file !== "" && fs.existsSync(file));
 }
 
-/** Opens `url` and hands the page over, with what it complained about. */
-export async function withPage(url, use) {
+/** Opens `url` and hands the page over, with what it complained about. Only a page that `mayHide` is ever out of sight or frozen. */
+export async function withPage(url, use, { mayHide = false } = {}) {
   const { chromium: driver } = peer("playwright-core");
   const profile = fs.mkdtempSync(path.join(os.tmpdir(), "budao-browser-"));
-  const context = await driver.launchPersistentContext(profile, {
-    executablePath: chromium(),
-    headless: true,
-    args: FLAGS,
-  });
+  const { context, close } = mayHide ? await connected(driver, profile) : await launched(driver, profile);
   try {
     await fromFolder(context, process.env.BUDAO_PAGE_ASSETS);
     const page = context.pages()[0] ?? (await context.newPage());
@@ -44,8 +41,42 @@ export async function withPage(url, use) {
     await page.goto(url);
     return await use(page, seen);
   } finally {
-    await context.close();
+    await close();
     fs.rmSync(profile, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
+  }
+}
+
+async function launched(driver, profile) {
+  const context = await driver.launchPersistentContext(profile, { executablePath: chromium(), headless: true, args: FLAGS });
+  return { context, close: () => context.close() };
+}
+
+/** The driver keeps pages that it launched in sight, whatever is in front of them; one that it only connects to may hide. */
+async function connected(driver, profile) {
+  const args = [...FLAGS, "--headless", "--remote-debugging-port=0", `--user-data-dir=${profile}`, "about:blank"];
+  const child = spawn(chromium(), args, { stdio: ["ignore", "ignore", "pipe"] });
+  const ended = new Promise((resolve) => child.once("exit", resolve));
+  const address = await new Promise((resolve, reject) => {
+    let said = "";
+    child.once("error", reject);
+    child.once("exit", (code) => reject(new Error(`the browser ended with ${code}: ${said}`)));
+    child.stderr.on("data", (bytes) => {
+      said = (said + bytes).slice(-10_000);
+      const found = /DevTools listening on (ws:\S+)/.exec(said);
+      if (found !== null) resolve(found[1]);
+    });
+  });
+  try {
+    const browser = await driver.connectOverCDP(address, { noDefaults: true });
+    const close = async () => {
+      const session = await browser.newBrowserCDPSession();
+      await session.send("Browser.close");
+      await ended;
+    };
+    return { context: browser.contexts()[0], close };
+  } catch (error) {
+    child.kill("SIGKILL");
+    throw error;
   }
 }
 

@@ -10,14 +10,14 @@ const pictures = fileURLToPath(new URL("../../target/page/", import.meta.url));
 
 /** Opens `where` on a fresh server, signed in, and hands the page over. */
 export async function onPage(options, use) {
-  const { where = "/", ...rest } = options;
+  const { where = "/", mayHide = false, ...rest } = options;
   const server = await startServer(rest);
   const origin = `http://127.0.0.1:${server.port}`;
   try {
     await withPage(`${origin}${where}#token=${TOKEN}`, async (page, seen) => {
       page.setDefaultTimeout(15_000);
       await use(page, { server, origin, seen, api: (route, body) => api(origin, route, body) });
-    });
+    }, { mayHide });
   } finally {
     await server.stop();
   }

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { startModel } from "../../harness/model.mjs";
+import { startServer } from "../../harness/server.mjs";
 import { api, onPage, overflow, picture, runSession, say, until } from "../stage.mjs";
 
 const SAY = (text, more = "") => `[[step]]\ntext = ${JSON.stringify(text)}\n${more}`;
@@ -337,5 +338,69 @@ test("what came while the tab slept is marked, and a reader further up is not mo
     assert.match(await page.locator("[data-since]").getAttribute("data-since"), /^New since \d\d:\d\d/);
     assert.match(await page.locator("[data-since] .text").textContent(), /while you were away/);
     assert.equal(await page.evaluate(() => scrollY), before);
+  });
+});
+
+/** Freezes the page as a browser freezes one that is out of sight: none of its timers and messages come through until it is thawed. */
+async function frozen(page, whileFrozen) {
+  const cdp = await page.context().newCDPSession(page);
+  const front = await page.context().newPage();
+  await front.bringToFront();
+  await cdp.send("Page.setWebLifecycleState", { state: "frozen" });
+  await whileFrozen();
+  await cdp.send("Page.setWebLifecycleState", { state: "active" });
+  await page.bringToFront();
+  await front.close();
+  assert.equal(await page.evaluate(() => document.hidden), false);
+}
+
+test("what came while the page was frozen is marked once it is there, however long the line takes to open again", async () => {
+  await onPage({ mayHide: true, script: SAY("An answer.") + FOREVER }, async (page, { server, api }) => {
+    await say(page, "first");
+    await page.locator(".entry.end").waitFor();
+    const id = new URL(page.url()).searchParams.get("session");
+    await frozen(page, async () => {
+      await api(`/v1/sessions/${id}/messages`, { content: "while you were frozen" });
+      await until(async () => (await api(`/v1/sessions/${id}`)).turns === 2 && (await api(`/v1/sessions/${id}`)).status === "idle");
+      await server.crash();
+    });
+    // Nothing is there to be marked for a while.
+    await page.locator('#line[data-state="lost"]').waitFor();
+    const back = Date.now();
+    await until(() => Date.now() - back > 1000);
+    const again = await startServer({ home: server.home, model: "script:script.toml", port: server.port });
+    try {
+      await page.locator("[data-since]").waitFor({ state: "attached", timeout: 60_000 });
+      assert.match(await page.locator("[data-since]").getAttribute("data-since"), /^New since \d\d:\d\d/);
+      assert.match(await page.locator("[data-since] .text").textContent(), /while you were frozen/);
+      // What comes while the reader looks on is not marked, nor what comes after a sleep in which nothing came.
+      await frozen(page, async () => {});
+      await page.locator('#line[data-state="open"]').waitFor({ timeout: 60_000 });
+      await say(page, "and now");
+      await until(async () => (await page.locator(".entry.end").count()) === 3);
+      assert.equal(await page.locator("[data-since]").count(), 1);
+      assert.match(await page.locator("[data-since] .text").textContent(), /while you were frozen/);
+    } finally {
+      await again.crash();
+    }
+  });
+});
+
+test("an answer that only grew while the page was frozen is marked as continued", async () => {
+  const words = Array.from({ length: 120 }, (_, index) => `w${index}`).join(" ");
+  await onPage({ mayHide: true, script: `[[step]]\ntext = "${words}"\npace_ms = 40\n` }, async (page, { api }) => {
+    await say(page, "count");
+    await page.getByText("w5 ").waitFor();
+    const id = new URL(page.url()).searchParams.get("session");
+    const head = async () => (await api(`/v1/sessions/${id}`)).head;
+    await frozen(page, async () => {
+      const before = await head();
+      await until(async () => (await head()) > before + 10);
+    });
+    await page.locator('.entry.answer[data-since^="Continued since"]').waitFor();
+    await picture(page, "continued");
+    await page.locator(".entry.end").waitFor();
+    assert.equal((await page.locator(".entry.answer .text").textContent()).trim(), words);
+    assert.equal(await page.locator("[data-since]").count(), 1);
   });
 });

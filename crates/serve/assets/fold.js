@@ -6,6 +6,8 @@ const ENDS = { "agent.final_answer": "done", "agent.interrupted": "stopped", "ag
 export class Conversation {
   entries = [];
   changed = new Set();
+  /** While the reader is away: entries that changed, each with the position of the frame that changed it first. */
+  moved = undefined;
   plan = undefined;
   planChanged = false;
   /** What is being done right now, if something is: `thinking`, `stopping`. */
@@ -48,12 +50,14 @@ export class Conversation {
 
   #push(entry) {
     this.entries.push(entry);
-    this.changed.add(entry);
+    this.#touch(entry);
     return entry;
   }
 
   #touch(entry) {
-    if (entry !== undefined) this.changed.add(entry);
+    if (entry === undefined) return;
+    this.changed.add(entry);
+    if (this.moved !== undefined && !this.moved.has(entry)) this.moved.set(entry, this.facts.head);
   }
 
   #other(frame, meta) {

@@ -55,11 +55,14 @@ export class Transcript {
     this.#top = scrollTop;
   }
 
-  /** Marks the first entry that came while nobody looked. Entries up to `count` were there before. */
-  markNew(count, text) {
+  /** Marks the first of these entries that is in the document; says whether there was one. `text(index)` is the mark. */
+  markNew(isNew, text) {
+    const isShown = (entry, index) => isNew(entry, index) && this.#cards.get(entry)?.element.hidden === false;
+    const index = this.conversation.entries.findIndex(isShown);
+    if (index < 0) return false;
     this.list.querySelector("[data-since]")?.removeAttribute("data-since");
-    const entry = this.conversation.entries.slice(count).find((entry) => this.#cards.has(entry) && !this.#cards.get(entry).element.hidden);
-    if (entry !== undefined) this.#cards.get(entry).element.dataset.since = text;
+    this.#cards.get(this.conversation.entries[index]).element.dataset.since = text(index);
+    return true;
   }
 
   /** Back to the end: whoever says something wants to see what comes of it. */

@@ -57,6 +57,7 @@ const draw = beforePaint(() => {
   if (sessionId !== undefined) at("timeline-link").href = `/sessions/${encodeURIComponent(sessionId)}`;
   drawModelChoice();
   if (conversation.planChanged) redrawBoard();
+  markMissed();
 });
 
 function redrawBoard() {
@@ -178,6 +179,7 @@ function replayed(meta) {
   if (!caughtUp) transcript.drawNow();
   caughtUp = true;
   redraw();
+  missedUpTo(meta.last_seq);
   if (missing === undefined) return;
   const came = conversation.facts.events - missing.had;
   const words = missing.isGap || came !== meta.replayed ? "line-gap" : came === 0 ? "line-back-none" : "line-back";
@@ -542,21 +544,43 @@ at("tries")?.addEventListener("click", (event) => {
 
 // ── a tab that slept ──
 
-let seen;
-document.addEventListener("visibilitychange", () => {
-  if (document.hidden) {
-    seen = { count: conversation.entries.length, at: new Date() };
-    return;
-  }
-  if (seen === undefined) return;
-  const { count, at: since } = seen;
-  seen = undefined;
-  // What the server kept for us comes first, then it is marked.
-  setTimeout(() => {
-    transcript.drawNow();
-    if (conversation.entries.length > count) transcript.markNew(count, t("new-since", { time: clock(since) }));
-  }, 400);
-});
+/** Since when nobody looks, how many entries there were, and up to which position the rest was missed; undefined once that is marked. */
+let away;
+/** Entries of before that show something new when they change; a message or an end of a turn only changes its buttons. */
+const GROWS = ["answer", "thought", "call", "question"];
+
+function leave() {
+  if (away?.until === 0) return;
+  away = { since: new Date(), count: conversation.entries.length, until: 0 };
+  conversation.moved = new Map();
+}
+
+/** What came meanwhile may be here, on its way, or still at the server, which knows how much it is. */
+async function comeBack() {
+  if (document.hidden || away?.until !== 0 || sessionId === undefined) return;
+  const head = await api(`/v1/sessions/${encodeURIComponent(sessionId)}`).then(({ head }) => head, () => undefined);
+  if (head !== undefined) missedUpTo(head);
+}
+
+function missedUpTo(seq) {
+  if (away === undefined || document.hidden) return;
+  away.until = Math.max(away.until, seq);
+  redraw();
+}
+
+/** Marks what was missed, once it is here. */
+function markMissed() {
+  if (away === undefined || away.until === 0) return;
+  const { count, since, until } = away;
+  const isNew = (entry, index) => conversation.moved.get(entry) <= until && (index >= count || GROWS.includes(entry.is));
+  const text = (index) => t(index < count ? "more-since" : "new-since", { time: clock(since) });
+  if (transcript.markNew(isNew, text) || conversation.facts.head > until) conversation.moved = away = undefined;
+}
+
+document.addEventListener("visibilitychange", () => (document.hidden ? leave() : comeBack()));
+// A browser may freeze a page for hours, and then it hears of it here.
+document.addEventListener("freeze", leave);
+document.addEventListener("resume", comeBack);
 
 const draft = kept(draftName());
 if (draft !== undefined && field.value === "") write(draft);

@@ -330,6 +330,7 @@ page-js-wait-before = behind { $n } others
 page-js-wait-first = next
 page-js-wait-over = Waited { $time } for the model service
 page-js-new-since = New since { $time }
+page-js-more-since = Continued since { $time }
 page-js-session-gone = Deleted
 page-js-side-none = No sessions yet
 page-js-side-found = { $n } of { $of } sessions

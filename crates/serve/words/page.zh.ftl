@@ -330,6 +330,7 @@ page-js-wait-before = 前面还有 { $n } 个请求
 page-js-wait-first = 下一个
 page-js-wait-over = 等待模型服务 { $time }
 page-js-new-since = { $time } 之后的新内容
+page-js-more-since = { $time } 之后有新内容
 page-js-session-gone = 已删除
 page-js-side-none = 还没有会话
 page-js-side-found = { $of } 个会话中的 { $n } 个
