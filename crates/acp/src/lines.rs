@@ -260,8 +260,8 @@ pub(crate) fn open_output(
             bytes.shrink_to(QUEUE_BYTES_HIGH);
         }
     };
-    let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
-    (PollSender::new(sender).sink_map_err(gone), writing)
+    let broken_pipe = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+    (PollSender::new(sender).sink_map_err(broken_pipe), writing)
 }
 
 #[cfg(test)]

@@ -105,7 +105,7 @@ pub(crate) struct SessionTask {
 /// An event that wakes the task.
 enum LoopEvent {
     Command(Option<EditorCommand>),
-    Answered(EditorReply),
+    Answer(EditorReply),
     CommandDone(QueuedCommand, Result<Answer, Fault>),
     PromptWithdrawn(u64),
     TimedOut,
@@ -163,7 +163,7 @@ impl SessionTask {
             match self.next_event().await {
                 LoopEvent::Command(Some(input)) => self.handle_or_defer(input).await,
                 LoopEvent::Command(None) => break,
-                LoopEvent::Answered((question, answer)) => self.handle_answer(&question, &answer),
+                LoopEvent::Answer((question, answer)) => self.handle_answer(&question, &answer),
                 LoopEvent::CommandDone(queued, answer) => {
                     self.handle_command_result(queued, answer).await;
                 }
@@ -184,8 +184,8 @@ impl SessionTask {
         let needs_room = self.outbox.needs_room();
         tokio::select! {
             biased;
-            input = self.mailbox.recv() => LoopEvent::Command(input),
-            Some(answer) = self.answers.recv() => LoopEvent::Answered(answer),
+            input = self.mailbox.receive() => LoopEvent::Command(input),
+            Some(answer) = self.answers.recv() => LoopEvent::Answer(answer),
             (queued, answer) = self.commands.wait_for_answer() => LoopEvent::CommandDone(queued, answer),
             number = self.prompts.next_withdrawn() => LoopEvent::PromptWithdrawn(number),
             () = wait_for_timer(&mut self.cancel_timer) => LoopEvent::TimedOut,

@@ -101,7 +101,7 @@ async fn find(
         None => {
             let mut query = TimerQuery { tenant: None, after: None, limit: PAGE };
             loop {
-                let page = journal.timed(query.clone()).await?;
+                let page = journal.sessions_with_timers(query.clone()).await?;
                 for timed in &page {
                     found.extend(timed.timers.all().map(|timer| (timed.session, timer.clone())));
                 }

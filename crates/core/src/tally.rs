@@ -41,22 +41,22 @@ pub enum FaultResolution {
 /// Receives the changes of a tally. Faults are numbered from 1 in the order of a session's records.
 pub trait TallyObserver {
     /// A fault was raised.
-    fn raised(&mut self, number: u64, at: Timestamp, fault: &Fault, scope: &Scope) {
+    fn on_raised(&mut self, number: u64, at: Timestamp, fault: &Fault, scope: &Scope) {
         let _ = (number, at, fault, scope);
     }
 
     /// A fault of the running turn was resolved.
-    fn resolved(&mut self, number: u64, resolution: FaultResolution) {
+    fn on_resolved(&mut self, number: u64, resolution: FaultResolution) {
         let _ = (number, resolution);
     }
 
     /// An operation succeeded, this many milliseconds after it first failed.
-    fn recovered(&mut self, at: Timestamp, elapsed_ms: u64) {
+    fn on_recovered(&mut self, at: Timestamp, elapsed_ms: u64) {
         let _ = (at, elapsed_ms);
     }
 
     /// An operation that was retried succeeded, or will not be tried again.
-    fn retries_ended(&mut self, at: Timestamp, succeeded: bool) {
+    fn on_retries_ended(&mut self, at: Timestamp, succeeded: bool) {
         let _ = (at, succeeded);
     }
 }
@@ -135,7 +135,7 @@ impl FaultTally {
             }
             Event::Recovered { elapsed_ms, scope, .. } => {
                 let about = FaultSubject::from(scope);
-                observer.recovered(at, *elapsed_ms);
+                observer.on_recovered(at, *elapsed_ms);
                 self.resolve(|open| open.about == about, FaultResolution::Recovered, observer);
                 self.end_retries(at, &about, true, observer);
             }
@@ -161,7 +161,7 @@ impl FaultTally {
     ) {
         self.counts.faults += 1;
         let number = self.counts.faults;
-        observer.raised(number, at, fault, scope);
+        observer.on_raised(number, at, fault, scope);
         if self.open.len() < OPEN_MAX {
             let (kind, about, tool) = (fault.kind(), scope.into(), scope.tool.clone());
             self.open.push(OpenFault { number, at, kind, about, tool });
@@ -184,7 +184,7 @@ impl FaultTally {
         self.resolve(is_same, FaultResolution::Recovered, observer);
         if let Some(first) = first {
             let elapsed = u64::try_from(at.since(first).as_millis()).unwrap_or(u64::MAX);
-            observer.recovered(at, elapsed);
+            observer.on_recovered(at, elapsed);
         }
     }
 
@@ -215,7 +215,7 @@ impl FaultTally {
         let before = self.retrying.len();
         self.retrying.retain(|retried| retried != about);
         if self.retrying.len() < before {
-            observer.retries_ended(at, succeeded);
+            observer.on_retries_ended(at, succeeded);
         }
     }
 
@@ -226,7 +226,7 @@ impl FaultTally {
         observer: &mut impl TallyObserver,
     ) {
         for open in self.open.extract_if(.., |open| is_meant(open)) {
-            observer.resolved(open.number, resolution);
+            observer.on_resolved(open.number, resolution);
             match resolution {
                 FaultResolution::Recovered => self.counts.recovered += 1,
                 FaultResolution::NotRecovered => {

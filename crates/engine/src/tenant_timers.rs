@@ -107,7 +107,7 @@ impl TimerReservation {
         let query =
             TimerQuery { tenant: Some(tenant.to_owned()), after: None, limit: limit.max(1) };
         let mut timers: BTreeSet<(SessionId, TimerId)> = earlier.into_iter().collect();
-        for timed in journal.timed(query).await? {
+        for timed in journal.sessions_with_timers(query).await? {
             timers.extend(timed.timers.all().map(|it| (timed.session, it.timer.clone())));
         }
         Ok(timers.len())

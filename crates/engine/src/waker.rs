@@ -92,7 +92,7 @@ impl<F: DeciderFactory> Host<F> {
         let (mut after, mut due, mut loaded) = (None, BTreeSet::new(), 0);
         loop {
             let query = TimerQuery { tenant: None, after, limit: WAKE_PAGE };
-            let page = match self.config().journal.timed(query).await {
+            let page = match self.config().journal.sessions_with_timers(query).await {
                 Ok(page) => page,
                 Err(fault) => {
                     tracing::warn!(%fault, "reading timers failed");

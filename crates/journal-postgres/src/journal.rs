@@ -95,8 +95,8 @@ impl Reader for Postgres {
         self.shared.unfinished(after, limit, None).await
     }
 
-    async fn timed(&self, query: TimerQuery) -> Result<Vec<TimedSession>, Fault> {
-        self.shared.timed(&query).await
+    async fn sessions_with_timers(&self, query: TimerQuery) -> Result<Vec<TimedSession>, Fault> {
+        self.shared.sessions_with_timers(&query).await
     }
 
     async fn rates(&self, query: RateQuery) -> Result<Vec<FaultRate>, Fault> {

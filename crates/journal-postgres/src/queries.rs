@@ -153,7 +153,10 @@ impl PostgresShared {
         Ok(unfinished.collect())
     }
 
-    pub(crate) async fn timed(&self, query: &TimerQuery) -> Result<Vec<TimedSession>, Fault> {
+    pub(crate) async fn sessions_with_timers(
+        &self,
+        query: &TimerQuery,
+    ) -> Result<Vec<TimedSession>, Fault> {
         self.catch_up().await?;
         let wake_at = query.after.map(|(wake_at, _)| wake_at.as_micros());
         let (after, limit) = (query.after.map(|(_, id)| id.0), sql_limit(query.limit));

@@ -82,7 +82,7 @@ pub use budao_core::{
 /// Each batch carries the digest before and after it, and removed records leave the digest of the last one.
 /// [`crate::verify`] computes the chain again from the records.
 ///
-/// **A session with timers is found.** [`Reader::timed`] lists it from the record that sets its first timer to the one
+/// **A session with timers is found.** [`Reader::sessions_with_timers`] lists it from the record that sets its first timer to the one
 /// that ends its last, and [`Retention::session_age`] does not remove it meanwhile.
 ///
 /// **Servers know each other.** A node that beats is listed by every other node; a note changes only from the version

@@ -155,8 +155,8 @@ impl Reader for Memory {
         self.with_state(|state, world| state.unfinished(after, limit, world.clock.now()))
     }
 
-    async fn timed(&self, query: TimerQuery) -> Result<Vec<TimedSession>, Fault> {
-        Ok(self.with_state(|state, world| state.timed(&query, world.clock.now())))
+    async fn sessions_with_timers(&self, query: TimerQuery) -> Result<Vec<TimedSession>, Fault> {
+        Ok(self.with_state(|state, world| state.query_timers(&query, world.clock.now())))
     }
 
     async fn rates(&self, query: RateQuery) -> Result<Vec<FaultRate>, Fault> {

@@ -63,7 +63,7 @@ fn repack(records: &[crate::StoredRecord]) {
 
 /// Packs encoded events into a valid batch, as a seed for a fuzzer.
 #[must_use]
-pub fn packed(events: &[&[u8]]) -> Vec<u8> {
+pub fn pack(events: &[&[u8]]) -> Vec<u8> {
     let entries: Vec<EncodedRecord> = events
         .iter()
         .map(|body| {
@@ -113,7 +113,7 @@ fn journal_of(watermark: &[u8]) -> [u8; 16] {
 /// # Panics
 /// If the batch is damaged.
 #[must_use]
-pub fn altered(session: [u8; 16], first: u64, count: u64, body: &[u8]) -> Vec<u8> {
+pub fn alter(session: [u8; 16], first: u64, count: u64, body: &[u8]) -> Vec<u8> {
     const TRAILER_BYTES: usize = 36;
     let session = SessionId(Uuid::from_bytes(session));
     let location = BatchLocation { session, epoch: Epoch(1), first, count };

@@ -189,7 +189,7 @@ impl Sqlite {
     /// `journal_newer`, `journal_read_only`, `journal_gone`, `journal_busy`, `disk_full`.
     pub async fn open(path: &Path, world: World, options: SqliteOptions) -> Result<Self, Fault> {
         let path = path.to_owned();
-        in_background(Operation::OpenJournal, move || {
+        run_blocking(Operation::OpenJournal, move || {
             Self::open_blocking(&path, world, options, true)
         })
         .await
@@ -205,7 +205,7 @@ impl Sqlite {
         options: SqliteOptions,
     ) -> Result<Self, Fault> {
         let path = path.to_owned();
-        in_background(Operation::OpenJournal, move || {
+        run_blocking(Operation::OpenJournal, move || {
             Self::open_blocking(&path, world, options, false)
         })
         .await
@@ -218,7 +218,7 @@ impl Sqlite {
     /// `journal_of_other_user`, `file_permission`, `journal_damaged`.
     pub async fn inspect(path: &Path) -> Result<(PathBuf, PathContent), Fault> {
         let path = path.to_owned();
-        in_background(Operation::OpenJournal, move || {
+        run_blocking(Operation::OpenJournal, move || {
             let found = inspect::inspect(&path, Operation::OpenJournal)?;
             found.require_owner(Operation::OpenJournal)?;
             Ok((found.path, found.content))
@@ -236,7 +236,7 @@ impl Sqlite {
         options: SqliteOptions,
     ) -> Result<Self, Fault> {
         let path = path.to_owned();
-        in_background(Operation::OpenJournal, move || {
+        run_blocking(Operation::OpenJournal, move || {
             let operation = Operation::OpenJournal;
             let found = inspect::inspect(&path, operation)?.require_journal(operation)?;
             let (path, file) = found.into_file(operation)?;
@@ -448,7 +448,7 @@ fn reader_pool(
     Readers::new(path.to_owned(), purpose, connection_options(options), options.readers, file)
 }
 
-async fn in_background<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     operation: Operation,
     work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, Fault> {

@@ -161,13 +161,13 @@ pub(crate) async fn start_and_watch(runtime: &Runtime, child: &Child) -> Result<
 
 async fn try_start_and_watch(runtime: &Runtime, child: &Child) -> Result<ChildWatch, Fault> {
     match read_progress(runtime, child.id).await? {
-        ChildProgress::Asked(state) => {
+        ChildProgress::HasMessage(state) => {
             if state.turn.is_some() || !state.queue.is_empty() {
                 runtime.touch(child.id);
             }
             return ChildWatch::new(runtime, child.id, 0).await;
         }
-        ChildProgress::NotAsked => {}
+        ChildProgress::WithoutMessage => {}
         ChildProgress::NotOpened => open(runtime, child).await?,
     }
     let body = CommandBody::Message { content: vec![Block::Text(child.prompt.clone())] };
@@ -209,8 +209,8 @@ async fn open(runtime: &Runtime, child: &Child) -> Result<(), Fault> {
 /// Progress of a child. A child that has its message is never sent another one.
 enum ChildProgress {
     NotOpened,
-    NotAsked,
-    Asked(Box<Session>),
+    WithoutMessage,
+    HasMessage(Box<Session>),
 }
 
 async fn read_progress(runtime: &Runtime, id: SessionId) -> Result<ChildProgress, Fault> {
@@ -218,9 +218,9 @@ async fn read_progress(runtime: &Runtime, id: SessionId) -> Result<ChildProgress
         // An earlier writer created the session and died before it opened it.
         Ok(state) if state.head == 0 => Ok(ChildProgress::NotOpened),
         Ok(state) if state.turns > 0 || !state.queue.is_empty() => {
-            Ok(ChildProgress::Asked(Box::new(state)))
+            Ok(ChildProgress::HasMessage(Box::new(state)))
         }
-        Ok(_) => Ok(ChildProgress::NotAsked),
+        Ok(_) => Ok(ChildProgress::WithoutMessage),
         Err(fault) if fault.kind() == Kind::UnknownSession => Ok(ChildProgress::NotOpened),
         Err(fault) => Err(fault),
     }
@@ -245,9 +245,9 @@ async fn try_stop(runtime: &Runtime, id: SessionId) -> Result<(Usage, Option<u64
     let cancel = || CommandBody::Cancel { reason: Some("its parent stopped it".to_owned()) };
     match read_progress(runtime, id).await? {
         ChildProgress::NotOpened => return Ok(Default::default()),
-        ChildProgress::Asked(_) => {}
+        ChildProgress::HasMessage(_) => {}
         // The message may be in flight. This cancel takes its command id, so the message starts nothing.
-        ChildProgress::NotAsked => {
+        ChildProgress::WithoutMessage => {
             match runtime.submit(id, command(QUESTION, cancel(), Trace::NONE)).await {
                 Err(fault) if fault.kind() != Kind::CommandRepeated => return Err(fault),
                 Ok(_) | Err(_) => {}

@@ -209,32 +209,34 @@ pub(crate) fn requester(
 /// Prepares one request, waits for the gate, makes the request and reports its deltas. The last input is the complete
 /// answer or the fault. A request that fails as a probe of the gate waits again and does not count as a try.
 /// Tools and hooks run before the gate: a slow one holds no slot, and its fault does not count against the service.
-pub(crate) async fn ask(work_context: WorkContext, mut asked: ModelAttempt) -> Input {
-    let model = match work_context.shared.models.model(&asked.model) {
+pub(crate) async fn ask(work_context: WorkContext, mut model_attempt: ModelAttempt) -> Input {
+    let model = match work_context.shared.models.model(&model_attempt.model) {
         Ok(model) => model,
-        Err(fault) => return asked.failure_input(fault),
+        Err(fault) => return model_attempt.failure_input(fault),
     };
     loop {
         // Boxed, so that the future of a waiting request stays small.
-        let prepared = match Box::pin(prepare(&work_context, &asked, &*model)).await {
+        let prepared = match Box::pin(prepare(&work_context, &model_attempt, &*model)).await {
             Ok(prepared) => prepared,
-            Err(fault) => return asked.failure_input(fault),
+            Err(fault) => return model_attempt.failure_input(fault),
         };
-        let (id, key, requester) = (asked.id(), model.gate_key(), asked.requester.clone());
-        let permit = match admit(&work_context, id, &key, requester, &mut asked.gate_wait).await {
-            Ok(permit) => permit,
-            Err(fault) => return asked.failure_input(fault),
-        };
-        let reserving = asked.reserve(&work_context, &*model);
+        let (id, key, requester) =
+            (model_attempt.id(), model.gate_key(), model_attempt.requester.clone());
+        let permit =
+            match admit(&work_context, id, &key, requester, &mut model_attempt.gate_wait).await {
+                Ok(permit) => permit,
+                Err(fault) => return model_attempt.failure_input(fault),
+            };
+        let reserving = model_attempt.reserve(&work_context, &*model);
         let reservation = match Box::pin(reserving).await {
             Ok(reservation) => reservation,
-            Err(fault) => return asked.failure_input(fault),
+            Err(fault) => return model_attempt.failure_input(fault),
         };
-        let request = prepared.into_request(&work_context, &asked, &*model);
-        let asking = ask_once(&work_context, &asked, &*model, request, permit);
+        let request = prepared.into_request(&work_context, &model_attempt, &*model);
+        let asking = ask_once(&work_context, &model_attempt, &*model, request, permit);
         let input = Box::pin(asking).await;
         if let Some(reservation) = reservation {
-            Box::pin(asked.settle(&work_context, reservation, input.as_ref())).await;
+            Box::pin(model_attempt.settle(&work_context, reservation, input.as_ref())).await;
         }
         if let Some(input) = input {
             return input;
@@ -252,11 +254,13 @@ impl PreparedRequest {
     fn into_request(
         self,
         work_context: &WorkContext,
-        asked: &ModelAttempt,
+        model_attempt: &ModelAttempt,
         model: &dyn Model,
     ) -> ModelRequest {
         match self {
-            Self::Tools(toolbox) => build_request(work_context.session, asked, model, &toolbox),
+            Self::Tools(toolbox) => {
+                build_request(work_context.session, model_attempt, model, &toolbox)
+            }
             Self::Whole(request) => *request,
         }
     }
@@ -265,16 +269,17 @@ impl PreparedRequest {
 /// Loads the tools and lets the hooks see the request.
 async fn prepare(
     work_context: &WorkContext,
-    asked: &ModelAttempt,
+    model_attempt: &ModelAttempt,
     model: &dyn Model,
 ) -> Result<PreparedRequest, Fault> {
-    let toolbox = check::toolbox(work_context, &asked.settings, &asked.toolbox).await?;
+    let toolbox =
+        check::toolbox(work_context, &model_attempt.settings, &model_attempt.toolbox).await?;
     let hooks = &work_context.shared.model_hooks;
     if hooks.is_empty() {
         return Ok(PreparedRequest::Tools(toolbox));
     }
-    let request = build_request(work_context.session, asked, model, &toolbox);
-    let request = hooks.before(work_context, asked.step, request).await;
+    let request = build_request(work_context.session, model_attempt, model, &toolbox);
+    let request = hooks.before(work_context, model_attempt.step, request).await;
     Ok(PreparedRequest::Whole(Box::new(request)))
 }
 
@@ -336,41 +341,46 @@ async fn progress(
 /// Makes one request. `None` if it was a probe of a service that is still down.
 async fn ask_once(
     work_context: &WorkContext,
-    asked: &ModelAttempt,
+    model_attempt: &ModelAttempt,
     model: &dyn Model,
     request: ModelRequest,
     permit: Permit,
 ) -> Option<Input> {
-    match stream(work_context, asked, model, request, &permit).await {
+    match stream(work_context, model_attempt, model, request, &permit).await {
         Ok(answered) => {
             permit.report_answer();
             Some(answered)
         }
         Err(fault) if permit.report_failure(&fault) => None,
-        Err(fault) => Some(asked.failure_input(fault)),
+        Err(fault) => Some(model_attempt.failure_input(fault)),
     }
 }
 
 fn build_request(
     session: SessionId,
-    asked: &ModelAttempt,
+    model_attempt: &ModelAttempt,
     model: &dyn Model,
     toolbox: &Toolbox,
 ) -> ModelRequest {
     let tools = toolbox.specs();
-    let has_shape = asked.settings.answer_schema.is_some();
+    let has_shape = model_attempt.settings.answer_schema.is_some();
     let mut named = tools.iter().filter(|tool| has_shape && *tool.name == *FINAL_ANSWER);
     ModelRequest {
         answer: named.next().cloned(),
         model: model.name().to_owned(),
-        system: system_prompt(asked.settings.system.as_ref(), toolbox.instructions()),
-        messages: Arc::clone(&asked.history),
+        system: system_prompt(model_attempt.settings.system.as_ref(), toolbox.instructions()),
+        messages: Arc::clone(&model_attempt.history),
         tools,
-        max_tokens: asked.settings.max_answer_tokens.unwrap_or(ANSWER_TOKENS),
-        thinking_tokens: asked.settings.thinking.map(Thinking::tokens),
+        max_tokens: model_attempt.settings.max_answer_tokens.unwrap_or(ANSWER_TOKENS),
+        thinking_tokens: model_attempt.settings.thinking.map(Thinking::tokens),
         cache_key: Some(session.to_string().into()),
-        trace: asked.trace,
-        span: SpanId::of_step(session, asked.turn, asked.step, asked.attempt),
+        trace: model_attempt.trace,
+        span: SpanId::of_step(
+            session,
+            model_attempt.turn,
+            model_attempt.step,
+            model_attempt.attempt,
+        ),
     }
 }
 
@@ -384,7 +394,7 @@ fn system_prompt(own: Option<&Arc<str>>, remarks: Option<&Arc<str>>) -> Option<A
 
 async fn stream(
     work_context: &WorkContext,
-    asked: &ModelAttempt,
+    model_attempt: &ModelAttempt,
     model: &dyn Model,
     request: ModelRequest,
     permit: &Permit,
@@ -393,7 +403,7 @@ async fn stream(
     let mut has_started = false;
     let mut content: Vec<Block> = Vec::new();
     let mut response = None;
-    let mut buffer = TextBuffer::new(work_context, asked);
+    let mut buffer = TextBuffer::new(work_context, model_attempt);
     let mut length = Length::default();
     loop {
         let Some(piece) = buffer.next_before_due(pieces.next()).await else {
@@ -403,26 +413,27 @@ async fn stream(
         if let Some(Ok(piece)) = &piece {
             if !std::mem::replace(&mut has_started, true) {
                 permit.report_start();
-                asked.has_started.store(true, Ordering::Relaxed);
+                model_attempt.has_started.store(true, Ordering::Relaxed);
             }
             length.add(piece);
             if let Err(fault) = length.check(model, work_context.shared.limits.model_answer_bytes) {
                 buffer.flush().await;
-                return Err(fault.with_trace(asked.trace));
+                return Err(fault.with_trace(model_attempt.trace));
             }
         }
         match piece {
             // The text of a shaped answer is shown once it is known to fit.
-            Some(Ok(Piece::Text(_))) if asked.settings.answer_schema.is_some() => {}
+            Some(Ok(Piece::Text(_))) if model_attempt.settings.answer_schema.is_some() => {}
             Some(Ok(Piece::Text(text))) => buffer.add_text(text).await,
             Some(Ok(Piece::Thought(thought))) => buffer.add_thought(thought).await,
             Some(Ok(Piece::Block(block))) => content.push(block),
             Some(Ok(Piece::Response(info))) => response = Some(Box::new(info)),
             Some(Ok(Piece::End { stop, usage })) => {
                 buffer.flush().await;
-                let usage = usage.or_estimate(asked.estimate, estimate_content_tokens(&content));
+                let usage =
+                    usage.or_estimate(model_attempt.estimate, estimate_content_tokens(&content));
                 let answer = ModelAnswer { content, stop, usage, response };
-                return answer_input(work_context, asked, answer).await;
+                return answer_input(work_context, model_attempt, answer).await;
             }
             Some(Err(fault)) => {
                 buffer.flush().await;
@@ -448,15 +459,16 @@ struct ModelAnswer {
 /// The report of a complete answer. If the session's answers have a schema, the final one is checked against it.
 async fn answer_input(
     work_context: &WorkContext,
-    asked: &ModelAttempt,
+    model_attempt: &ModelAttempt,
     answer: ModelAnswer,
 ) -> Result<Input, Fault> {
-    let ModelAttempt { turn, step, attempt, .. } = *asked;
+    let ModelAttempt { turn, step, attempt, .. } = *model_attempt;
     let ModelAnswer { content, stop, usage, response } = answer;
-    if asked.settings.answer_schema.is_none() {
+    if model_attempt.settings.answer_schema.is_none() {
         return Ok(Input::ModelAnswered { turn, step, attempt, content, stop, usage, response });
     }
-    let toolbox = check::toolbox(work_context, &asked.settings, &asked.toolbox).await?;
+    let toolbox =
+        check::toolbox(work_context, &model_attempt.settings, &model_attempt.toolbox).await?;
     let limits = &work_context.shared.limits;
     Ok(match toolbox.check_answer(content, stop, limits) {
         ShapedAnswer::Unfinished(content) => {

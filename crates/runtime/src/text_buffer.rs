@@ -13,16 +13,16 @@ const DELTA_BYTES: usize = 16 * 1024;
 /// Received deltas of one attempt that are not recorded yet.
 pub(crate) struct TextBuffer<'a> {
     work_context: &'a WorkContext,
-    asked: &'a ModelAttempt,
+    model_attempt: &'a ModelAttempt,
     text: String,
     thought: String,
     timer: FlushTimer,
 }
 
 impl<'a> TextBuffer<'a> {
-    pub(crate) fn new(work_context: &'a WorkContext, asked: &'a ModelAttempt) -> Self {
+    pub(crate) fn new(work_context: &'a WorkContext, model_attempt: &'a ModelAttempt) -> Self {
         let timer = FlushTimer::new(work_context.shared.limits.delta_window);
-        Self { work_context, asked, text: String::new(), thought: String::new(), timer }
+        Self { work_context, model_attempt, text: String::new(), thought: String::new(), timer }
     }
 
     /// Waits for `next`; `None` if the buffer is to be recorded before. Text that is due waits for a piece that is ready,
@@ -78,7 +78,7 @@ impl<'a> TextBuffer<'a> {
         if self.is_empty() {
             return;
         }
-        let ModelAttempt { turn, step, attempt, .. } = *self.asked;
+        let ModelAttempt { turn, step, attempt, .. } = *self.model_attempt;
         let (text, thought) = (std::mem::take(&mut self.text), std::mem::take(&mut self.thought));
         self.work_context.report(Input::Delta { turn, step, attempt, text, thought }).await;
         self.timer.update(BufferContent::Nothing, self.work_context.now());

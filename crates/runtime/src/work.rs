@@ -208,9 +208,10 @@ pub(crate) fn task(
             })
         }
         Work::Turn(TurnWork::Model { turn, step, attempt }) => {
-            let asked = model::ModelAttempt::new(&work_context, session, step, attempt, tools);
-            debug_assert_eq!(asked.turn(), turn, "work is due for the running turn");
-            Box::pin(model::ask(work_context, asked).map(Input::Turn))
+            let model_attempt =
+                model::ModelAttempt::new(&work_context, session, step, attempt, tools);
+            debug_assert_eq!(model_attempt.turn(), turn, "work is due for the running turn");
+            Box::pin(model::ask(work_context, model_attempt).map(Input::Turn))
         }
         Work::Stage { turn, job } => {
             match pipeline::Brief::new(&work_context, session, turn, job.clone()) {

@@ -8,7 +8,7 @@ use budao_core::{
 use budao_journal::{PageLimits, Reader, StoredRecord};
 use serde_json::{Map, Value, json};
 
-use crate::{inbound::Request, session_meta::SessionMeta, texts::brief};
+use crate::{inbound::Request, session_meta::SessionMeta, texts::shorten};
 
 /// The command for a request; `None` if the gateway answers the request itself.
 pub(crate) fn command_body(request: Request, meta: &SessionMeta) -> Option<CommandBody> {
@@ -83,7 +83,7 @@ pub(crate) async fn replan_fields(
     let more = match first.map(StoredRecord::event).transpose()? {
         Some(Event::ReplanRequested { .. }) => json!({ "mode": "in_run" }),
         Some(Event::PipelineAccepted { question, .. }) => {
-            json!({ "mode": "restart", "question": brief(&question) })
+            json!({ "mode": "restart", "question": shorten(&question) })
         }
         _ => json!({}),
     };

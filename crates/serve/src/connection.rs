@@ -158,7 +158,7 @@ impl Connection {
             json_depth: config.shared_limits.json_depth,
             takes_offers: config.workers.is_some(),
         };
-        self.reply(&frames::connected(self.server.now(), &fields, self.lang())).await
+        self.reply(&frames::render_connected(self.server.now(), &fields, self.lang())).await
     }
 
     /// `system.heartbeat`, with the head of each observed session.
@@ -173,7 +173,7 @@ impl Connection {
             })
             .collect();
         let uptime = self.server.uptime().as_secs();
-        frames::heartbeat(self.server.now(), &heads, uptime, self.lang())
+        frames::render_heartbeat(self.server.now(), &heads, uptime, self.lang())
     }
 
     /// Records that frames were handed to the transport.
@@ -226,7 +226,8 @@ impl Connection {
         let fault = self.server.scrub_for_client(fault, trace);
         let command_ref =
             CommandRef { action: action.unwrap_or("frame"), session, command: command.as_ref() };
-        self.reply(&frames::rejected(self.server.now(), command_ref, &fault, self.lang())).await
+        self.reply(&frames::render_rejected(self.server.now(), command_ref, &fault, self.lang()))
+            .await
     }
 
     async fn handle_inbound(self: &Arc<Self>, inbound: Inbound) -> Result<(), OutboxClosed> {
@@ -279,7 +280,8 @@ impl Connection {
             Request::Ack(cursor) => {
                 self.acknowledge(session, cursor).await?;
                 let lang = self.command_language().unwrap_or(meta.language);
-                let answer = |_| frames::accepted(self.server.now(), command_ref, Map::new(), lang);
+                let answer =
+                    |_| frames::render_accepted(self.server.now(), command_ref, Map::new(), lang);
                 Ok(command.as_ref().map(answer))
             }
             Request::RequestState => {
@@ -309,7 +311,7 @@ impl Connection {
                     // A client that sends a command observes its effects.
                     self.observe(meta, ObserveRequest::after_command(session, at))?;
                 }
-                Ok(Some(frames::accepted(self.server.now(), command_ref, more, lang)))
+                Ok(Some(frames::render_accepted(self.server.now(), command_ref, more, lang)))
             }
         }
     }
@@ -408,7 +410,7 @@ impl Connection {
             messages: folded.history.len(),
             step: folded.turn.as_ref().map_or(0, |turn| turn.step),
         };
-        Ok(frames::exported(server.now(), &exported, lang))
+        Ok(frames::render_state(server.now(), &exported, lang))
     }
 
     /// Records the client's acknowledged position, which must not exceed the head.

@@ -86,8 +86,8 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
         .fallback(unknown_route)
         .layer(from_fn_with_state(Arc::clone(server), middleware::authenticate));
     let public = Router::new()
-        .route("/healthz", get(health::alive))
-        .route("/readyz", get(health::ready))
+        .route("/healthz", get(health::report_liveness))
+        .route("/readyz", get(health::report_readiness))
         .route("/openapi.json", get(serve_description));
     let router = public
         .merge(page::routes())

@@ -287,10 +287,10 @@ impl Hub {
     pub(crate) fn leave(&self, outbox: &Outbox) -> bool {
         let mut state = self.state();
         state.observers.retain(|known| !known.outbox.is_same(outbox));
-        let nobody_left = state.observers.is_empty();
+        let is_unobserved = state.observers.is_empty();
         drop(state);
         self.changed.notify_one();
-        nobody_left
+        is_unobserved
     }
 
     /// The number of observers of this hub.
@@ -390,7 +390,8 @@ impl Hub {
         drop(state);
         let Some(fault) = fault else { return };
         tracing::warn!(session = %self.session, %fault, "following session failed");
-        let frame = connection::error(server.world.clock.now(), Some(self.session), fault, lang);
+        let frame =
+            connection::render_error(server.world.clock.now(), Some(self.session), fault, lang);
         let frame = EncodedFrame::from(&frame);
         for observer in observers {
             let _ = observer.outbox.deliver(frame.clone());

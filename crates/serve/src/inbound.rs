@@ -485,7 +485,7 @@ fn read_event_name(fields: &Fields<'_>) -> Result<&'static str, Fault> {
 }
 
 fn unknown_event_fault(name: &str) -> Fault {
-    let shown = crate::texts::brief(name);
+    let shown = crate::texts::shorten(name);
     let likeness = |known: &&str| strsim::jaro_winkler(known, &shown);
     let nearest = EVENTS
         .into_iter()
@@ -515,10 +515,10 @@ fn read_session_id(fields: &Fields<'_>) -> Result<Option<SessionId>, Fault> {
     let Some((field, id)) = named else { return Ok(None) };
     id.parse().map(Some).map_err(|_| {
         Fault::new(Kind::UnknownSession, Operation::AcceptFrame)
-            .with(Fact::Session, crate::texts::brief(id))
+            .with(Fact::Session, crate::texts::shorten(id))
             .with(Fact::Field, field)
             .with(Fact::Constraint, "the id of a session is a UUID")
-            .with(Fact::ProvidedValue, Value::from(crate::texts::brief(id)))
+            .with(Fact::ProvidedValue, Value::from(crate::texts::shorten(id)))
     })
 }
 

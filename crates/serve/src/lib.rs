@@ -108,8 +108,8 @@ pub async fn serve(
     server.running.close();
     let bound = close_timeout * 2 + Duration::from_secs(1);
     let grace = server.world.clock.sleep(bound);
-    let gone = Box::pin(server.running.wait());
-    if let Either::Right(_) = future::select(gone, grace).await {
+    let all_closed = Box::pin(server.running.wait());
+    if let Either::Right(_) = future::select(all_closed, grace).await {
         let clients = server.running.len();
         tracing::warn!(clients, ?bound, "clients did not disconnect in time");
     }

@@ -19,7 +19,9 @@ use budao_journal::{Gap, GapReason, HistoryInfo, PageLimits, Reader, fold_at};
 use crate::{
     admission::PAGE_RECORDS,
     connection::{Connection, FOLD_COST_RECORDS},
-    frame::connection::{Coverage, Head, RestoredState, Resumption, replayed, resuming},
+    frame::connection::{
+        Coverage, Head, RestoredState, Resumption, render_replayed, render_resumption,
+    },
     hub::{Hub, HubStart, JoinResult, MissedFrames},
     inbound::Cursor,
     observer_format::{ObserverFormat, RecordEncoder},
@@ -152,7 +154,7 @@ pub(crate) async fn observe(
         }
         let (session, epoch) = (request.session, plan.info.epoch);
         let head = Head { session, epoch, seq: at, frame: encoder.last() };
-        let frame = replayed(server.now(), head, count, plan.coverage, lang);
+        let frame = render_replayed(server.now(), head, count, plan.coverage, lang);
         outbox.send(EncodedFrame::from(&frame)).await?;
     }
     let start = HubStart {
@@ -248,7 +250,7 @@ async fn join_from_buffer(
         coverage: Coverage::Complete,
         restored: None,
     };
-    outbox.send(EncodedFrame::from(&resuming(now, &resumption, language))).await?;
+    outbox.send(EncodedFrame::from(&render_resumption(now, &resumption, language))).await?;
     let count = frames.len() as u64;
     for frame in frames.into_iter().chain(open_questions) {
         outbox.send(frame).await?;
@@ -259,7 +261,7 @@ async fn join_from_buffer(
         seq: position.head,
         frame: position.frame.max(request.after.min(position.head)),
     };
-    let frame = replayed(now, head, count, Coverage::Complete, language);
+    let frame = render_replayed(now, head, count, Coverage::Complete, language);
     outbox.send(EncodedFrame::from(&frame)).await?;
     match hub.join(outbox, position.head, others, limits, server.now())? {
         JoinResult::Live => Ok(Some(hub)),
@@ -344,7 +346,7 @@ async fn send_answer(
             coverage: plan.coverage,
             restored,
         };
-        let frame = resuming(server.now(), &resumption, lang);
+        let frame = render_resumption(server.now(), &resumption, lang);
         outbox.send(EncodedFrame::from(&frame)).await?;
     }
     // An observer of records notices the gap by their positions.

@@ -257,8 +257,8 @@ impl Server {
         if !self.tenants().contains_key(tenant) {
             let label = Some((session_meta::TENANT.to_owned(), Some(tenant.to_owned())));
             let filter = Filter { label, limit, ..Filter::default() };
-            let there = self.journal.sessions(filter).await?.len();
-            self.tenants().entry(tenant.to_owned()).or_insert(there);
+            let existing = self.journal.sessions(filter).await?.len();
+            self.tenants().entry(tenant.to_owned()).or_insert(existing);
         }
         let mut tenants = self.tenants();
         let count = tenants.entry(tenant.to_owned()).or_default();

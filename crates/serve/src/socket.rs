@@ -21,7 +21,7 @@ use tungstenite::error::{CapacityError, Error as WsError};
 
 use crate::{
     connection::{Connection, DisconnectReason},
-    frame::{close, connection::shutting_down},
+    frame::{close, connection::render_shutdown},
     outbox::{CloseMode, CloseReason, EncodedFrame},
 };
 
@@ -170,7 +170,7 @@ where
 async fn announce_shutdown(connection: &Connection) -> ReadEnd {
     let server = &connection.server;
     let wait = server.config.limits.reconnect_delay;
-    let frame = shutting_down(server.now(), wait, connection.lang());
+    let frame = render_shutdown(server.now(), wait, connection.lang());
     let _ = connection.outbox.deliver(EncodedFrame::from(&frame));
     let reason = format!("restarting; reconnect in {} ms with your cursor", wait.as_millis());
     ReadEnd::ClosedByServer(CloseReason::new(close::RESTARTING, reason))

@@ -19,7 +19,7 @@ use serde::Deserialize;
 
 use crate::{
     connection::{Connection, DisconnectReason},
-    frame::{close, connection::shutting_down},
+    frame::{close, connection::render_shutdown},
     http_api::{Caller, fault_response},
     inbound::{self, Cursor},
     observe::{ObserveMode, ObserveRequest},
@@ -179,7 +179,7 @@ impl SseStream {
             () = server.stopping.cancelled() => {
                 self.is_over = true;
                 let wait = server.config.limits.reconnect_delay;
-                let frame = shutting_down(server.now(), wait, connection.lang());
+                let frame = render_shutdown(server.now(), wait, connection.lang());
                 encode_events(&[EncodedFrame::from(&frame)])
             }
             () = &mut self.next_heartbeat => {

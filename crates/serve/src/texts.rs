@@ -91,7 +91,7 @@ pub(crate) fn is_plain(text: &[u8]) -> bool {
 
 /// Collapses white space and truncates to [`BRIEF_CHARS`] code points.
 #[must_use]
-pub fn brief(text: &str) -> String {
+pub fn shorten(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     cut(&line, BRIEF_CHARS).into_owned()
 }
@@ -99,7 +99,7 @@ pub fn brief(text: &str) -> String {
 /// The arguments of messages about a plan: task count, whether there is a summary, and the summary.
 #[must_use]
 pub fn plan_args(count: usize, summary: &str) -> [(&'static str, FluentValue<'static>); 3] {
-    let summary = brief(summary);
+    let summary = shorten(summary);
     let named = usize::from(!summary.is_empty());
     [("count", count.into()), ("named", named.into()), ("summary", summary.into())]
 }

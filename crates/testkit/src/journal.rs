@@ -67,8 +67,8 @@ pub enum JournalCall {
     Sessions,
     /// A call of [`Reader::unfinished`].
     Unfinished,
-    /// A call of [`Reader::timed`].
-    Timed,
+    /// A call of [`Reader::sessions_with_timers`].
+    SessionsWithTimers,
 }
 
 impl JournalCall {
@@ -221,8 +221,9 @@ impl<I: Interceptor> Reader for InterceptedJournal<I> {
         self.intercept(JournalCall::Unfinished, self.inner.unfinished(after, limit)).await
     }
 
-    async fn timed(&self, query: TimerQuery) -> Result<Vec<TimedSession>, Fault> {
-        self.intercept(JournalCall::Timed, self.inner.timed(query)).await
+    async fn sessions_with_timers(&self, query: TimerQuery) -> Result<Vec<TimedSession>, Fault> {
+        self.intercept(JournalCall::SessionsWithTimers, self.inner.sessions_with_timers(query))
+            .await
     }
 
     async fn rates(&self, query: RateQuery) -> Result<Vec<FaultRate>, Fault> {

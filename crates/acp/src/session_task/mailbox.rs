@@ -73,7 +73,7 @@ impl Mailbox {
     }
 
     /// The next command from the editor; `None` once it has disconnected.
-    pub(super) async fn recv(&mut self) -> Option<EditorCommand> {
+    pub(super) async fn receive(&mut self) -> Option<EditorCommand> {
         self.receiver.recv().await
     }
 

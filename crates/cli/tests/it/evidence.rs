@@ -114,7 +114,7 @@ fn alter_with_checksums(bench: &Bench, batch_id: i64) {
     let (session, first, count, body): ([u8; 16], u32, u32, Vec<u8>) = connection
         .query_row(read, [batch_id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
         .unwrap();
-    let altered = budao_journal::probe::altered(session, first.into(), count.into(), &body);
+    let altered = budao_journal::probe::alter(session, first.into(), count.into(), &body);
     assert_ne!(altered, body);
     connection
         .execute("UPDATE batch SET body = ?2 WHERE batch_id = ?1", (batch_id, altered))
@@ -366,7 +366,7 @@ fn a_journal_in_postgresql_names_what_was_altered_or_reordered() {
     // Another program alters a record and makes the checksums right again; the digests of the chain show it.
     let (first, count, body) = &batches[1];
     let last = first + count - 1;
-    replace_body(&server, *first, &budao_journal::probe::altered(session, *first, *count, body));
+    replace_body(&server, *first, &budao_journal::probe::alter(session, *first, *count, body));
     let check = bench.run(&["journal", "check", &journal]);
     assert!(check.status.success(), "checksums alone do not show it: {}", text(&check.stdout));
     assert_eq!(bench.finding(&journal, &[]), (*first, last, "altered".into()));

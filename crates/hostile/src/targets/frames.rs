@@ -4,7 +4,7 @@ use budao_client::Event;
 use budao_core::{Lang, Timestamp, fault::Fact, fault::Kind};
 use budao_serve::{
     Keyring,
-    frame::connection::{CommandRef, rejected},
+    frame::connection::{CommandRef, render_rejected},
     inbound::{EVENTS, FrameLimits, parse},
     signed_state::SignedState,
 };
@@ -28,8 +28,8 @@ pub(super) fn inbound(bytes: &[u8]) {
                 session: refusal.session,
                 command: refusal.command.as_ref(),
             };
-            let told =
-                rejected(Timestamp::from_micros(0), asked, &refusal.fault, Lang::Zh).encode();
+            let told = render_rejected(Timestamp::from_micros(0), asked, &refusal.fault, Lang::Zh)
+                .encode();
             assert!(told.len() < 8 * 1024, "a refusal is short: {} bytes", told.len());
             assert!(serde_json::from_str::<Value>(&told).is_ok());
         }

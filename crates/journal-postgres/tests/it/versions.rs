@@ -145,7 +145,7 @@ async fn tables_of_the_first_version_are_upgraded_with_their_data_and_its_statem
     let owner = OnceOwner { session: session(1), call: "c".into() };
     after.claim_once(Digest::of(b"key"), owner, 1).await.unwrap();
     let timed = TimerQuery { tenant: None, after: None, limit: 9 };
-    assert_eq!(after.timed(timed).await.unwrap(), []);
+    assert_eq!(after.sessions_with_timers(timed).await.unwrap(), []);
     assert_eq!(after.stats().await.unwrap().lost.as_deref(), Some("something"));
     after.close().await;
 }

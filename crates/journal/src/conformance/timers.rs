@@ -33,7 +33,7 @@ fn opened(tenant: Option<&str>) -> Event {
 
 /// The listed sessions with their next time and the number of their timers.
 async fn listed(fixture: &Fixture, query: TimerQuery) -> Vec<(SessionId, Timestamp, usize)> {
-    let timed = fixture.journal.timed(query).await.unwrap();
+    let timed = fixture.journal.sessions_with_timers(query).await.unwrap();
     timed.iter().map(|timed| (timed.session, timed.wake_at, timed.timers.len())).collect()
 }
 
@@ -51,7 +51,7 @@ pub async fn sessions_with_timers_are_listed_by_their_next_time(fixture: &Fixtur
     assert_eq!(first, expected[..1]);
     let rest = TimerQuery { after: Some((at(10), a.session)), ..query() };
     assert_eq!(listed(fixture, rest).await, expected[1..]);
-    let leases = fixture.journal.timed(query()).await.unwrap();
+    let leases = fixture.journal.sessions_with_timers(query()).await.unwrap();
     assert_eq!(leases[0].lease.as_ref().map(|lease| &*lease.holder), Some("writer"));
 
     fixture.append_events(&a, 3, vec![fired("y", at(10), Some(at(40)))]).await;

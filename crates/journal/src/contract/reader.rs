@@ -75,7 +75,7 @@ pub trait Reader: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// When the journal fails.
-    async fn timed(&self, query: TimerQuery) -> Result<Vec<TimedSession>, Fault>;
+    async fn sessions_with_timers(&self, query: TimerQuery) -> Result<Vec<TimedSession>, Fault>;
 
     /// Counts of fault codes per time bucket.
     ///

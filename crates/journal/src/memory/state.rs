@@ -354,8 +354,8 @@ impl MemoryState {
         let is_ours = |row: &OnceRow| row.owner == *owner && row.attempt <= attempt;
         match settlement {
             OnceSettlement::Done(outcome) => {
-                let ours = self.once.values_mut().filter(|row| row.owner == *owner);
-                for row in ours.filter(|row| row.outcome.is_none()) {
+                let owned = self.once.values_mut().filter(|row| row.owner == *owner);
+                for row in owned.filter(|row| row.outcome.is_none()) {
                     row.outcome = Some(outcome.clone());
                 }
             }

@@ -34,7 +34,7 @@ impl TimerState {
 }
 
 impl MemoryState {
-    pub(super) fn timed(&self, query: &TimerQuery, now: Timestamp) -> Vec<TimedSession> {
+    pub(super) fn query_timers(&self, query: &TimerQuery, now: Timestamp) -> Vec<TimedSession> {
         let is_wanted = |state: &TimerState| {
             let tenant = state.labels.get(Settings::TENANT).map_or("", String::as_str);
             query.tenant.as_deref().is_none_or(|wanted| wanted == tenant)

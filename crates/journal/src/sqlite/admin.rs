@@ -13,9 +13,9 @@ use rusqlite::Connection;
 use super::{
     Sqlite, chain, connection_options,
     errors::SqliteError,
-    in_background, into_fault, maintenance,
+    into_fault, maintenance,
     rows::read_position,
-    unexpected_reply,
+    run_blocking, unexpected_reply,
     write_request::{FreeSpace, WriteReply, WriteRequest},
 };
 use crate::{
@@ -126,7 +126,7 @@ impl Admin for Sqlite {
         let target = target.to_owned();
         let readers = self.shared.readers.clone();
         let setup = connection_options(&self.shared.options);
-        in_background(Operation::BackUpJournal, move || {
+        run_blocking(Operation::BackUpJournal, move || {
             maintenance::back_up(readers.path(), &target, setup)
                 .map_err(|error| error.into_fault(&target, Operation::BackUpJournal))
         })

@@ -114,13 +114,13 @@ impl Reader for Sqlite {
             .await
     }
 
-    async fn timed(&self, query: TimerQuery) -> Result<Vec<TimedSession>, Fault> {
+    async fn sessions_with_timers(&self, query: TimerQuery) -> Result<Vec<TimedSession>, Fault> {
         self.catch_up().await?;
         let now = self.shared.world.clock.now();
         let readers = &self.shared.readers;
         readers
             .query(Operation::ReadRecords, move |connection, path| {
-                queries::timed(connection, path, &query, now)
+                queries::sessions_with_timers(connection, path, &query, now)
             })
             .await
     }

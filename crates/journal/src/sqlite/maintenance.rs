@@ -16,9 +16,9 @@ use rustix::{
 use super::{
     Sqlite, SqliteOptions, check, connection_options,
     errors::{SqliteError, io_fault},
-    in_background,
     inspect::{inspect, regular_file},
     rows::read_position,
+    run_blocking,
     schema::Meta,
     transfer,
     watermark::with_suffix,
@@ -44,7 +44,7 @@ impl Sqlite {
     ) -> Result<CheckReport, Fault> {
         let path = path.to_owned();
         let setup = connection_options(&SqliteOptions::default());
-        in_background(Operation::CheckJournal, move || check::check(&path, setup, &progress)).await
+        run_blocking(Operation::CheckJournal, move || check::check(&path, setup, &progress)).await
     }
 
     /// Writes the records salvaged from a damaged file as JSON lines. SQLite need not be able to open the file. `out`
@@ -57,7 +57,7 @@ impl Sqlite {
         out: impl FnOnce() -> Result<Box<dyn std::io::Write + Send>, Fault> + Send + 'static,
     ) -> Result<ExportReport, Fault> {
         let path = path.to_owned();
-        in_background(Operation::BackUpJournal, move || {
+        run_blocking(Operation::BackUpJournal, move || {
             let path = regular_file(&path, Operation::BackUpJournal)?;
             transfer::export_salvage(&path, &mut *out()?)
         })

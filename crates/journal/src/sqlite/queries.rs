@@ -139,7 +139,7 @@ pub(super) fn unfinished(
 }
 
 /// Sessions with timers, by the earliest next time.
-pub(super) fn timed(
+pub(super) fn sessions_with_timers(
     connection: &Connection,
     path: &Path,
     query: &TimerQuery,

@@ -113,7 +113,7 @@ impl Reader for ListReader {
         Ok(Vec::new())
     }
 
-    async fn timed(&self, _: TimerQuery) -> Result<Vec<TimedSession>, Fault> {
+    async fn sessions_with_timers(&self, _: TimerQuery) -> Result<Vec<TimedSession>, Fault> {
         Ok(Vec::new())
     }
 

@@ -144,7 +144,7 @@ impl Connection {
         for known in observed {
             known.cancel.cancel();
             let Some(hub) = known.hub else { continue };
-            let nobody_left = hub.leave(&self.outbox);
+            let is_unobserved = hub.leave(&self.outbox);
             if let DisconnectReason::Lost { code, reason } = disconnect_reason {
                 let body = CommandBody::ObserverLost(LostObserver {
                     close_code: *code,
@@ -162,7 +162,7 @@ impl Connection {
                     );
                 }
             }
-            if nobody_left {
+            if is_unobserved {
                 self.server.last_observer_left(&hub);
             }
         }

@@ -157,7 +157,7 @@ impl Connection {
             _ => Map::new(),
         };
         let command_ref = CommandRef { action, session, command: command.as_ref() };
-        Ok(Some(frames::accepted(self.server.now(), command_ref, more, self.lang())))
+        Ok(Some(frames::render_accepted(self.server.now(), command_ref, more, self.lang())))
     }
 
     fn process<'a>(&'a self, worker_id: &'a str) -> ProcessRef<'a> {
@@ -201,7 +201,7 @@ impl Connection {
             ("worker_id".to_owned(), offer.worker_id.as_str().into()),
             ("grace_ms".to_owned(), crate::frame::millis(workers.limits().grace).into()),
         ]);
-        let answer = frames::accepted(self.server.now(), command_ref, more, self.lang());
+        let answer = frames::render_accepted(self.server.now(), command_ref, more, self.lang());
         self.is_worker.store(true, Ordering::Relaxed);
         // A closed outbox has a reader that ends, which disconnects the worker.
         if self.reply(&answer).await.is_ok() {

@@ -36,7 +36,7 @@ pub struct ConnectedFields<'a> {
 
 /// `system.connected`: the first frame of every connection.
 #[must_use]
-pub fn connected(at: Timestamp, fields: &ConnectedFields<'_>, lang: Lang) -> Frame {
+pub fn render_connected(at: Timestamp, fields: &ConnectedFields<'_>, lang: Lang) -> Frame {
     let mut capabilities =
         vec!["resume", "signed_state", "command_ids", "confirmations", "pipelines", "observers"];
     capabilities.extend(fields.takes_offers.then_some("remote_tools"));
@@ -71,7 +71,7 @@ pub struct Head {
 
 /// `system.heartbeat`, with the heads of the sessions that the connection observes.
 #[must_use]
-pub fn heartbeat(at: Timestamp, heads: &[Head], uptime_seconds: u64, lang: Lang) -> Frame {
+pub fn render_heartbeat(at: Timestamp, heads: &[Head], uptime_seconds: u64, lang: Lang) -> Frame {
     let listed: Vec<Value> = heads.iter().map(|head| head_json(*head)).collect();
     let only = match heads {
         [head] => head.seq.into(),
@@ -109,7 +109,7 @@ pub struct CommandRef<'a> {
 
 /// `system.notice`: the command was accepted. `more` holds fields specific to the action, such as `task_id` or `mode`.
 #[must_use]
-pub fn accepted(
+pub fn render_accepted(
     at: Timestamp,
     command_ref: CommandRef<'_>,
     more: Map<String, Value>,
@@ -126,10 +126,15 @@ pub fn accepted(
 
 /// `error.validation`: the command was rejected. The fault may be of any kind.
 #[must_use]
-pub fn rejected(at: Timestamp, command_ref: CommandRef<'_>, fault: &Fault, lang: Lang) -> Frame {
+pub fn render_rejected(
+    at: Timestamp,
+    command_ref: CommandRef<'_>,
+    fault: &Fault,
+    lang: Lang,
+) -> Frame {
     let scope = Scope::default();
     let context = FaultContext { at, lang, scope: &scope, not_recovered: false };
-    about_session(Frame::new("error.validation", at), command_ref.session)
+    add_session(Frame::new("error.validation", at), command_ref.session)
         .with_fault(fault, &context)
         .with("action", command_ref.action)
         .with("ok", false)
@@ -139,17 +144,17 @@ pub fn rejected(at: Timestamp, command_ref: CommandRef<'_>, fault: &Fault, lang:
 
 /// `system.error`: a failure of the server that no command caused.
 #[must_use]
-pub fn error(at: Timestamp, session: Option<SessionId>, fault: &Fault, lang: Lang) -> Frame {
+pub fn render_error(at: Timestamp, session: Option<SessionId>, fault: &Fault, lang: Lang) -> Frame {
     let scope = Scope::default();
     let context = FaultContext { at, lang, scope: &scope, not_recovered: true };
-    about_session(Frame::new("system.error", at), session).with_fault(fault, &context)
+    add_session(Frame::new("system.error", at), session).with_fault(fault, &context)
 }
 
 fn command_id(command: Option<&CommandId>) -> Value {
     command.filter(|id| !id.is_own()).map_or(Value::Null, |id| id.to_string().into())
 }
 
-fn about_session(frame: Frame, session: Option<SessionId>) -> Frame {
+fn add_session(frame: Frame, session: Option<SessionId>) -> Frame {
     match session {
         Some(session) => frame.about(session),
         None => frame,
@@ -157,7 +162,7 @@ fn about_session(frame: Frame, session: Option<SessionId>) -> Frame {
 }
 
 fn notice(at: Timestamp, session: Option<SessionId>, action: &str) -> Frame {
-    about_session(Frame::new("system.notice", at), session).with("action", action)
+    add_session(Frame::new("system.notice", at), session).with("action", action)
 }
 
 /// Which part of the requested history a resume delivers.
@@ -226,7 +231,7 @@ pub struct RestoredState<'a> {
 /// The first answer to a resume; it announces the range that follows. `agent.state_restored` for a signed state,
 /// otherwise `system.notice` with the action `resume`.
 #[must_use]
-pub fn resuming(at: Timestamp, resumption: &Resumption<'_>, lang: Lang) -> Frame {
+pub fn render_resumption(at: Timestamp, resumption: &Resumption<'_>, lang: Lang) -> Frame {
     let Resumption { session, command, epoch, cursor, head, coverage, restored } = *resumption;
     let id = match coverage {
         Coverage::Complete => "resume-complete",
@@ -285,7 +290,13 @@ fn add_restored_fields(
 
 /// `system.notice` with the action `replay`: the missed frames are sent; live frames follow.
 #[must_use]
-pub fn replayed(at: Timestamp, head: Head, count: u64, coverage: Coverage, lang: Lang) -> Frame {
+pub fn render_replayed(
+    at: Timestamp,
+    head: Head,
+    count: u64,
+    coverage: Coverage,
+    lang: Lang,
+) -> Frame {
     let args = [("count", count.into())];
     let last = format!("{}.{}.{}", head.session, head.epoch, head.frame);
     notice(at, Some(head.session), "replay")
@@ -324,7 +335,7 @@ pub struct ExportedState<'a> {
 
 /// `agent.state_exported`, the answer to `user.request_state`.
 #[must_use]
-pub fn exported(at: Timestamp, state: &ExportedState<'_>, lang: Lang) -> Frame {
+pub fn render_state(at: Timestamp, state: &ExportedState<'_>, lang: Lang) -> Frame {
     Frame::new("agent.state_exported", at)
         .about(state.session)
         .text(translate("state-exported", Lang::En))
@@ -342,7 +353,7 @@ pub fn exported(at: Timestamp, state: &ExportedState<'_>, lang: Lang) -> Frame {
 
 /// `system.notice` with the action `shutdown`: the client reconnects after `wait` and resumes.
 #[must_use]
-pub fn shutting_down(at: Timestamp, wait: std::time::Duration, lang: Lang) -> Frame {
+pub fn render_shutdown(at: Timestamp, wait: std::time::Duration, lang: Lang) -> Frame {
     notice(at, None, "shutdown")
         .text(translate("shutting-down", Lang::En))
         .show(translate("shutting-down", lang))

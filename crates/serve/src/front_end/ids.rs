@@ -107,8 +107,7 @@ impl StreamCursor {
 
     /// Reads `session.epoch.seq` or `session.epoch.seq.index`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let whole = inbound::read_event_id(text);
-        let (cursor, index) = match whole {
+        let (cursor, index) = match inbound::read_event_id(text) {
             Some(cursor) => (cursor, usize::MAX),
             None => {
                 let (position, index) = text.rsplit_once('.')?;
@@ -126,10 +125,10 @@ mod tests {
     #[test]
     fn a_cursor_names_a_record_or_an_event_of_it() {
         let position = "01890000-0000-7000-8000-000000000000.0000002a.7";
-        let whole = StreamCursor::parse(position).unwrap();
-        assert_eq!((whole.epoch, whole.seq, whole.index), (Epoch(42), 7, usize::MAX));
+        let record = StreamCursor::parse(position).unwrap();
+        assert_eq!((record.epoch, record.seq, record.index), (Epoch(42), 7, usize::MAX));
         let third = StreamCursor::parse(&format!("{position}.2")).unwrap();
-        assert_eq!(third, StreamCursor { index: 2, ..whole });
+        assert_eq!(third, StreamCursor { index: 2, ..record });
         for wrong in ["", ".", "7", &position[..40], &format!("{position}.x")] {
             assert_eq!(StreamCursor::parse(wrong), None, "{wrong}");
         }

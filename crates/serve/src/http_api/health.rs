@@ -33,12 +33,12 @@ const PROBE_CACHE_TIME: Duration = Duration::from_millis(500);
 const UNFINISHED_MAX: usize = 1_000;
 
 /// Liveness: always `ok` while the process responds.
-pub(super) async fn alive() -> &'static str {
+pub(super) async fn report_liveness() -> &'static str {
     "ok\n"
 }
 
 /// Readiness: the journal reads and writes, and the server is not shutting down.
-pub(super) async fn ready(
+pub(super) async fn report_readiness(
     State(server): State<Arc<Server>>,
     Extension((lang, trace)): Extension<(Lang, Trace)>,
 ) -> Response {

@@ -38,8 +38,8 @@ pub(crate) async fn check_origin(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let brought = read_trace(request.headers()).map(|(trace, _)| trace);
-    let trace = brought.unwrap_or_else(|| server.world.trace());
+    let client_trace = read_trace(request.headers()).map(|(trace, _)| trace);
+    let trace = client_trace.unwrap_or_else(|| server.world.trace());
     let lang = read_language(request.headers()).unwrap_or(server.config.settings.language);
     let response = match server.origin_policy.check(request.uri(), request.headers()) {
         Err(fault) => refuse(&server, fault, lang, trace),

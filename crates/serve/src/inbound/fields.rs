@@ -6,7 +6,7 @@ use budao_core::{
 };
 use serde_json::{Map, Value};
 
-use crate::texts::brief;
+use crate::texts::shorten;
 
 /// A JSON object of a frame and its path.
 #[derive(Clone, Copy, Debug)]
@@ -166,7 +166,7 @@ pub(super) fn constraint_fault(path: &str, rule: &str, value: &str) -> Fault {
     Fault::new(Kind::ConstraintViolated, Operation::AcceptFrame)
         .with(Fact::Field, path.to_owned())
         .with(Fact::Constraint, rule.to_owned())
-        .with(Fact::ProvidedValue, Value::from(brief(value)))
+        .with(Fact::ProvidedValue, Value::from(shorten(value)))
 }
 
 fn json_type(value: &Value) -> &'static str {
@@ -185,7 +185,7 @@ fn json_type(value: &Value) -> &'static str {
 pub fn shorten_value(value: &Value) -> Value {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
-        Value::String(text) => brief(text).into(),
+        Value::String(text) => shorten(text).into(),
         Value::Array(items) => format!("a list of {}", items.len()).into(),
         Value::Object(fields) => format!("an object of {} fields", fields.len()).into(),
     }

@@ -155,7 +155,7 @@ fn read_session_config(creation: &mut SessionRequest, config: &Fields<'_>) -> Re
 /// One model, `a,b`, or a list.
 fn read_models(config: &Fields<'_>) -> Result<Option<Vec<String>>, Fault> {
     let path = config.path("model");
-    let (models, said) = match config.get("model") {
+    let (models, received) = match config.get("model") {
         Some(list @ Value::Array(_)) => {
             let models = read_names(&path, list)?;
             (models.clone(), models.join(","))
@@ -169,7 +169,7 @@ fn read_models(config: &Fields<'_>) -> Result<Option<Vec<String>>, Fault> {
     };
     fallback::check_models(&path, &models).map_err(|fault| {
         let rule = fault.detail().text(Fact::Expected).unwrap_or_default().to_owned();
-        fields::constraint_fault(&path, &rule, &said)
+        fields::constraint_fault(&path, &rule, &received)
     })?;
     Ok(Some(models).filter(|models| !models.is_empty()))
 }

@@ -86,7 +86,8 @@ fn read_tool(index: usize, item: &Value) -> Result<OfferedTool, Fault> {
         Some(other) => Err(fields::wrong_type_fault(&path(name), "true or false", other)),
         None => Ok(false),
     };
-    let whole = |name: &str| get(name).map(|it| fields::integer(&path(name), it)).transpose();
+    let read_integer =
+        |name: &str| get(name).map(|it| fields::integer(&path(name), it)).transpose();
     let parameters = match get("parameters") {
         Some(schema @ Value::Object(_)) => schema.clone(),
         Some(other) => {
@@ -102,8 +103,8 @@ fn read_tool(index: usize, item: &Value) -> Result<OfferedTool, Fault> {
         idempotent: flag("idempotent")?,
         confirm: flag("confirm")?,
         reconcile: flag("reconcile")?,
-        deadline_ms: whole("deadline_ms")?,
-        wait_ms: whole("wait_ms")?,
+        deadline_ms: read_integer("deadline_ms")?,
+        wait_ms: read_integer("wait_ms")?,
     })
 }
 

@@ -183,8 +183,8 @@ async fn ask(
     progress: Option<ProgressReporter>,
 ) -> Result<Value, Fault> {
     let permit = server.admission.admit(&caller.identity.tenant)?;
-    let given = arguments.id.as_deref().or_else(|| request.idempotency_key());
-    let id = given.map_or_else(|| server.world.uuid().to_string(), str::to_owned);
+    let client_id = arguments.id.as_deref().or_else(|| request.idempotency_key());
+    let id = client_id.map_or_else(|| server.world.uuid().to_string(), str::to_owned);
     crate::front_end::check_id("id", &id)?;
     let thread = match &arguments.session {
         Some(session) => Thread::get(server, caller, &permit, session).await?,

@@ -98,7 +98,7 @@ impl Shell {
     }
 
     /// The text `page-{id}` in the page's language.
-    pub(super) fn t(&self, id: &str) -> String {
+    pub(super) fn translate(&self, id: &str) -> String {
         texts::translate(&format!("page-{id}"), self.lang)
     }
 

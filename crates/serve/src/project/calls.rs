@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::{Projector, pipeline::task_json, session::usage_json};
 use crate::{
     frame::{Frame, metadata_of},
-    texts::{brief, plan_args, translate_with},
+    texts::{plan_args, shorten, translate_with},
 };
 
 /// The tool name in a question about a plan.
@@ -115,7 +115,7 @@ impl Projector {
 
     /// Sets a catalog text that names a tool.
     fn with_tool_text(&self, frame: Frame, id: &str, tool: &str) -> Frame {
-        let args = [("tool", brief(tool).into())];
+        let args = [("tool", shorten(tool).into())];
         frame.text(translate_with(id, &args, Lang::En)).show(translate_with(
             id,
             &args,
@@ -270,9 +270,9 @@ impl QuestionFrame<'_> {
             QuestionPurpose::Elicitation => Elicitation::of_arguments(self.arguments),
         };
         let frame = match (elicitation, self.tool) {
-            (Some(asked), _) => self.about_input(&asked, frame, lang),
-            (None, PLAN) => self.about_plan(frame, lang),
-            (None, _) => self.about_call(frame, lang),
+            (Some(asked), _) => self.add_input_question(&asked, frame, lang),
+            (None, PLAN) => self.add_plan_question(frame, lang),
+            (None, _) => self.add_call_question(frame, lang),
         };
         frame
             .with_step_id(self.question.0.clone())
@@ -284,7 +284,7 @@ impl QuestionFrame<'_> {
             .with("timeout_seconds", self.expires_at.since(at).as_secs())
     }
 
-    fn about_plan(&self, frame: Frame, lang: Lang) -> Frame {
+    fn add_plan_question(&self, frame: Frame, lang: Lang) -> Frame {
         let draft = budao_core::pipeline::PlanDraft::of_arguments(self.arguments);
         let tasks: Vec<Value> = draft.tasks.iter().map(task_json).collect();
         let args = plan_args(tasks.len(), &draft.summary);
@@ -298,7 +298,7 @@ impl QuestionFrame<'_> {
             .with("tasks", tasks)
     }
 
-    fn about_input(&self, asked: &Elicitation, frame: Frame, lang: Lang) -> Frame {
+    fn add_input_question(&self, asked: &Elicitation, frame: Frame, lang: Lang) -> Frame {
         let (id, args) = elicitation_text(asked);
         let frame = frame
             .text(translate_with(id, &args, Lang::En))
@@ -313,7 +313,7 @@ impl QuestionFrame<'_> {
         }
     }
 
-    fn about_call(&self, frame: Frame, lang: Lang) -> Frame {
+    fn add_call_question(&self, frame: Frame, lang: Lang) -> Frame {
         let (id, args) = permission_text(self.tool, self.arguments);
         frame
             .text(translate_with(id, &args, Lang::En))
@@ -335,7 +335,7 @@ pub(crate) fn permission_text(
             "confirm-raise-cap",
             ["setting", "spent", "cap", "more"].map(|key| (key, text(key).into())).to_vec(),
         ),
-        tool => ("confirm-call", vec![("tool", brief(tool).into())]),
+        tool => ("confirm-call", vec![("tool", shorten(tool).into())]),
     }
 }
 

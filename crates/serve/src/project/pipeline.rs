@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::{Projector, session::usage_json};
 use crate::{
     frame::{Frame, millis},
-    texts::{BRIEF_CHARS, brief, cut, plan_args, translate, translate_with},
+    texts::{BRIEF_CHARS, cut, plan_args, shorten, translate, translate_with},
 };
 
 impl Projector {
@@ -86,7 +86,7 @@ impl Projector {
     }
 
     fn show_text_with(&self, frame: Frame, id: &str, name: &'static str, value: &str) -> Frame {
-        let args = [(name, FluentValue::from(brief(value)))];
+        let args = [(name, FluentValue::from(shorten(value)))];
         frame.show(translate_with(id, &args, self.language()))
     }
 
@@ -277,7 +277,7 @@ fn result_json(state: &TaskState) -> Value {
     let (status, summary) = match &state.end {
         Some(TaskEnd::Completed { output }) => ("completed", cut(output, BRIEF_CHARS).into()),
         Some(TaskEnd::Failed { fault }) => ("failed", fault.row().code.into()),
-        Some(TaskEnd::Cancelled { reason }) => ("cancelled", brief(reason).into()),
+        Some(TaskEnd::Cancelled { reason }) => ("cancelled", shorten(reason).into()),
         None => ("open", Value::Null),
     };
     let task = json!({ "id": state.task.id, "title": state.task.title });

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{Projector, pipeline::task_json};
 use crate::{
     frame::{Frame, millis},
-    texts::{PARTIAL_CHARS, brief, cut, translate, translate_with},
+    texts::{PARTIAL_CHARS, cut, shorten, translate, translate_with},
 };
 
 impl Projector {
@@ -34,7 +34,7 @@ impl Projector {
                 self.with_command(self.render_message(record, content), command)
             }
             Activity::TimerSet { timer, schedule, message, next, by } => {
-                let args = [("timer", brief(&timer.0).into()), ("next", next.to_string().into())];
+                let args = [("timer", shorten(&timer.0).into()), ("next", next.to_string().into())];
                 let frame = self.notice(record, "timer_set");
                 let frame = self.with_args(frame, "timer-set", &args).with("message", message);
                 with_schedule(frame, schedule)
@@ -43,7 +43,7 @@ impl Projector {
                     .with("by", by)
             }
             Activity::TimerCancelled { timer, by } => {
-                let args = [("timer", brief(&timer.0).into())];
+                let args = [("timer", shorten(&timer.0).into())];
                 let frame = self.notice(record, "timer_cancelled");
                 self.with_args(frame, "timer-cancelled", &args)
                     .with("timer_id", timer.to_string())
@@ -86,7 +86,7 @@ impl Projector {
             ControlRequest::Replan(question) => self
                 .with_text(self.notice(record, "replanning"), "replanning")
                 .with("mode", "in_run")
-                .with("question", brief(question))
+                .with("question", shorten(question))
                 .with("by", by),
             ControlRequest::StopTask { task, restart } => {
                 let id = if restart { "task-restarting" } else { "task-stopping" };
@@ -198,7 +198,7 @@ impl Projector {
                     .with("images", if images == 0 { Value::Null } else { images.into() })
             }
             MessageContent::Pipeline { question, tasks: Some(tasks), .. } => {
-                let args = [("count", tasks.len().into()), ("question", brief(question).into())];
+                let args = [("count", tasks.len().into()), ("question", shorten(question).into())];
                 let tasks: Vec<Value> = tasks.iter().map(task_json).collect();
                 self.begin(record, "user.solve_tasks")
                     .object(json!({ "question": question, "tasks": tasks }))

@@ -108,7 +108,7 @@ struct LedgerObserver<'a> {
 }
 
 impl TallyObserver for LedgerObserver<'_> {
-    fn raised(&mut self, number: u64, at: Timestamp, fault: &Fault, scope: &Scope) {
+    fn on_raised(&mut self, number: u64, at: Timestamp, fault: &Fault, scope: &Scope) {
         let Self { turn, ledger, .. } = self;
         let seen = turn.fault_entry(at, fault, scope, ledger);
         ledger.record_fault(&seen, fault);
@@ -122,7 +122,7 @@ impl TallyObserver for LedgerObserver<'_> {
         }
     }
 
-    fn resolved(&mut self, number: u64, resolution: FaultResolution) {
+    fn on_resolved(&mut self, number: u64, resolution: FaultResolution) {
         if let Some(entry) = self.turn.faults.get_mut(&number) {
             entry.resolution = Some(resolution);
             let elapsed = self.at.since(entry.at).as_millis();
@@ -131,11 +131,11 @@ impl TallyObserver for LedgerObserver<'_> {
         }
     }
 
-    fn recovered(&mut self, at: Timestamp, elapsed_ms: u64) {
+    fn on_recovered(&mut self, at: Timestamp, elapsed_ms: u64) {
         self.ledger.count_recovery(at, elapsed_ms);
     }
 
-    fn retries_ended(&mut self, at: Timestamp, succeeded: bool) {
+    fn on_retries_ended(&mut self, at: Timestamp, succeeded: bool) {
         self.ledger.count_retried(at, succeeded);
     }
 }

@@ -68,18 +68,18 @@ pub(crate) fn samples(lang: Lang) -> Vec<Frame> {
     let mut state = Session::default();
     state.apply_all(&history(lang)[..48]);
     vec![
-        connection::connected(at, &fields, lang),
-        connection::heartbeat(at, &[head], 3_600, lang),
-        connection::accepted(at, command_ref, more, lang),
-        connection::rejected(at, rejected, &refusal.fault, lang),
-        connection::error(at, Some(SESSION), &broken, lang),
-        connection::resuming(at, &resumption(Coverage::Complete, None), lang),
-        connection::resuming(at, &resumption(gap, None), lang),
-        connection::resuming(at, &resumption(Coverage::Expired, None), lang),
-        connection::resuming(at, &resumption(Coverage::EpochMismatch, None), lang),
-        connection::resuming(at, &resumption(Coverage::Complete, Some(restored)), lang),
-        connection::replayed(at, head, 5, Coverage::Complete, lang),
-        connection::exported(
+        connection::render_connected(at, &fields, lang),
+        connection::render_heartbeat(at, &[head], 3_600, lang),
+        connection::render_accepted(at, command_ref, more, lang),
+        connection::render_rejected(at, rejected, &refusal.fault, lang),
+        connection::render_error(at, Some(SESSION), &broken, lang),
+        connection::render_resumption(at, &resumption(Coverage::Complete, None), lang),
+        connection::render_resumption(at, &resumption(gap, None), lang),
+        connection::render_resumption(at, &resumption(Coverage::Expired, None), lang),
+        connection::render_resumption(at, &resumption(Coverage::EpochMismatch, None), lang),
+        connection::render_resumption(at, &resumption(Coverage::Complete, Some(restored)), lang),
+        connection::render_replayed(at, head, 5, Coverage::Complete, lang),
+        connection::render_state(
             at,
             &ExportedState {
                 session: SESSION,
@@ -94,7 +94,7 @@ pub(crate) fn samples(lang: Lang) -> Vec<Frame> {
             lang,
         ),
         snapshot(at, SESSION, EPOCH, &state, None),
-        connection::shutting_down(at, Duration::from_secs(5), lang),
+        connection::render_shutdown(at, Duration::from_secs(5), lang),
         worker::call(at, "w-1", &offer()),
         worker::cancel(at, "w-1", &offer().key, 1, CancelReason::Cancelled),
     ]
@@ -148,7 +148,8 @@ fn a_rejection_names_the_command_the_field_and_the_rule() {
     assert_eq!(texts["recovery_strategy"], "escalate_to_user");
     let lost = Fault::new(Kind::UnknownSession, Operation::SubmitCommand).with(Fact::Session, "x");
     let command_ref = CommandRef { action: "cancel", session: None, command: None };
-    let frame = connection::rejected(Timestamp::from_micros(START), command_ref, &lost, Lang::En);
+    let frame =
+        connection::render_rejected(Timestamp::from_micros(START), command_ref, &lost, Lang::En);
     assert_eq!(frame.name(), "error.validation");
 }
 

@@ -96,8 +96,8 @@ impl Reader for CountingReader {
         self.journal.unfinished(after, limit).await
     }
 
-    async fn timed(&self, query: TimerQuery) -> Result<Vec<TimedSession>, Fault> {
-        self.journal.timed(query).await
+    async fn sessions_with_timers(&self, query: TimerQuery) -> Result<Vec<TimedSession>, Fault> {
+        self.journal.sessions_with_timers(query).await
     }
 
     async fn rates(&self, query: RateQuery) -> Result<Vec<FaultRate>, Fault> {

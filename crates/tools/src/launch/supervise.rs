@@ -44,7 +44,7 @@ enum SupervisorEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Urgency {
     /// After the grace: the parent, or a signal to the supervisor, requests the end.
-    Asked,
+    Graceful,
     /// After the grace for orphans: the parent has died.
     Orphaned,
     /// At once: the parent sent `KILL`.
@@ -168,7 +168,7 @@ fn listen_for_signals(sender: Sender<SupervisorEvent>) -> io::Result<()> {
             }
         });
         // Sending fails only when the supervisor has already finished.
-        drop(sender.send(SupervisorEvent::Stop(Urgency::Asked)));
+        drop(sender.send(SupervisorEvent::Stop(Urgency::Graceful)));
     });
     Ok(())
 }
@@ -179,7 +179,7 @@ fn listen_to_parent(mut control: UnixStream, sender: Sender<SupervisorEvent>) {
             let mut byte = [0];
             let urgency = match control.read(&mut byte) {
                 Ok(1..) if byte == [KILL] => Urgency::Now,
-                Ok(1..) => Urgency::Asked,
+                Ok(1..) => Urgency::Graceful,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Ok(0) | Err(_) => Urgency::Orphaned,
             };
@@ -347,7 +347,7 @@ impl ProcessSupervisor {
             }
             SupervisorEvent::Stop(urgency) => {
                 self.bring_forward(match urgency {
-                    Urgency::Asked => self.grace_periods.stop,
+                    Urgency::Graceful => self.grace_periods.stop,
                     Urgency::Orphaned => self.grace_periods.orphan,
                     Urgency::Now => Duration::ZERO,
                 });

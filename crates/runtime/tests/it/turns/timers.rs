@@ -222,7 +222,7 @@ struct LookCounter(Arc<AtomicUsize>);
 #[async_trait::async_trait]
 impl Interceptor for LookCounter {
     async fn before(&self, call: JournalCall) -> Verdict {
-        self.0.fetch_add(usize::from(call == JournalCall::Timed), Ordering::SeqCst);
+        self.0.fetch_add(usize::from(call == JournalCall::SessionsWithTimers), Ordering::SeqCst);
         Verdict::Proceed
     }
 }
