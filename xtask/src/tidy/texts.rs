@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::figures::product_lines;
+
 /// Beginnings of ids that are put together at run time, from the name of a variant.
 const COMPOSED: [&str; 5] = ["anomaly-", "demo-", "doctor-", "state-", "stop-"];
 
@@ -14,9 +16,8 @@ pub(super) fn inline_texts(file: &str, text: &str) -> Vec<usize> {
         return Vec::new();
     }
     let is_chinese = |c: char| ('\u{4e00}'..='\u{9fff}').contains(&c);
-    let lines = text.lines().take_while(|line| *line != "#[cfg(test)]");
-    let found = lines
-        .enumerate()
+    let found = product_lines(text)
+        .into_iter()
         .filter(|(_, line)| !line.trim_start().starts_with("//") && line.chars().any(is_chinese));
     found.map(|(index, _)| index + 1).collect()
 }
@@ -54,8 +55,8 @@ mod tests {
 
     #[test]
     fn a_chinese_text_in_a_source_is_found_outside_of_comments_and_tests() {
-        let text = "//! 头\nlet a = \"好\";\n    // 好\n#[cfg(test)]\nmod tests {\n\"好\"\n}\n";
-        assert_eq!(inline_texts("crates/cli/src/a.rs", text), [2]);
+        let text = "//! 头\nlet a = \"好\";\n    // 好\n#[cfg(test)]\nmod tests {\n\"好\"\n}\nlet b = \"好\";\n";
+        assert_eq!(inline_texts("crates/cli/src/a.rs", text), [2, 8]);
         assert_eq!(inline_texts("xtask/src/a.rs", text), [0; 0]);
     }
 
