@@ -1,6 +1,6 @@
 //! Commands for a session that another process writes: they go through the journal's inbox.
 //!
-//! A command whose sender is told that it failed is withdrawn from the inbox, so that it never takes effect later.
+//! A command whose sender gets a failure is withdrawn from the inbox, so that it never takes effect later.
 
 use std::time::Duration;
 

@@ -60,7 +60,7 @@ impl Extra {
     }
 }
 
-/// Asks for calls until it is told what became of them, then answers; or asks for ever.
+/// Asks for calls until it gets their results, then answers; or asks for ever.
 #[derive(Debug)]
 struct Fake {
     tool: &'static str,

@@ -1,4 +1,4 @@
-//! Does as many turns as it is told, one call each, in one session of a journal in memory: `turns 60`.
+//! Runs the given number of turns, one call each, in one session of a journal in memory: `turns 60`.
 //!
 //! `cargo xtask instructions` counts its instructions and allocations under valgrind. One thread, no network, a quick model
 //! and a quick tool. The cost of a turn is the difference between two runs, so that start and end do not matter. It uses

@@ -138,7 +138,7 @@ pub(crate) fn tool(work_context: &WorkContext, settings: &Settings) -> Option<Ta
         while let Some(SubAgentCall { arguments, context, reply }) = waiting.recv().await {
             let office = office.clone();
             spawn.spawn(Box::pin(async move {
-                // The receiver is gone only if the call was given up.
+                // The receiver is gone only if the call was dropped.
                 drop(reply.send(office.run(arguments, context).await));
             }));
         }

@@ -33,7 +33,7 @@ impl CallTimers {
         let (runtime, session) = (self.runtime.clone(), self.session);
         let (reply, answered) = oneshot::channel();
         self.runtime.shared.world.spawn.spawn(Box::pin(async move {
-            // The receiver is gone only if the call was given up.
+            // The receiver is gone only if the call was dropped.
             drop(reply.send(runtime.submit(session, command).await));
         }));
         let gone = || Fault::new(Kind::ShuttingDown, Operation::SetTimer);

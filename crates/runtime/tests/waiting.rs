@@ -34,7 +34,7 @@ use futures::{StreamExt as _, future::BoxFuture};
 
 /// Sessions that wait.
 const SESSIONS: usize = 10_000;
-/// The most bytes of a waiting turn that nobody observes.
+/// Upper bound of bytes for a waiting turn without observers.
 const BAR: f64 = 1024.0;
 /// The time until an idle session is unloaded.
 const IDLE_KEEP: Duration = Duration::from_millis(100);

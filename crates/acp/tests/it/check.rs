@@ -127,8 +127,8 @@ fn current<'a>(
     }
 }
 
-/// Words of the CLI's: those of the prompt whose turn it is, or of a turn that nobody asked for. A sentence
-/// of the bridge's own, before a refusal, is nobody's.
+/// Words of the CLI's: those of the prompt whose turn it is, or of a turn without a prompt. A sentence
+/// of the bridge's own, before a refusal, belongs to no prompt.
 fn shown_text(prompts: &mut [Prompt], session: &str, value: &Value) -> Result<(), String> {
     let update = &value["params"]["update"];
     let text = update["content"]["text"].as_str().unwrap_or_default();

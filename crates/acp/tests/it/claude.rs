@@ -1,5 +1,5 @@
 //! The bridge over the Claude CLI, played over a pipe under a paused clock: every scenario that lost, moved or
-//! repeated somebody's answer elsewhere. Each conversation is checked as a whole when the editor hangs up.
+//! repeated an answer of another prompt. Each conversation is checked as a whole when the editor hangs up.
 
 mod deaths;
 mod endings;

@@ -46,7 +46,7 @@ pub(crate) struct Editor {
     pub(crate) form: Option<Value>,
     /// Who answers.
     pub(crate) agent_kind: AgentKind,
-    /// Permission questions nobody answered.
+    /// Permission questions without an answer.
     pub(crate) questions: Vec<Value>,
     pub(crate) serving: JoinHandle<Result<(), Fault>>,
 }

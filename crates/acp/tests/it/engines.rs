@@ -1,4 +1,4 @@
-//! Two engines on one journal, and a session that nobody answers for: a prompt that was answered with a fault never
+//! Two engines on one journal, and a session whose writer does not answer: a prompt that was answered with a fault never
 //! runs afterwards.
 
 use std::{sync::Arc, time::Duration};
@@ -156,7 +156,7 @@ async fn an_unanswered_prompt_does_not_run_under_the_next_one() {
     hold(&stage, &session, Duration::from_secs(50)).await;
     let second = editor.prompt(&session, "P2 say 2").await;
     assert_eq!(fails_in_time(&mut editor, second).await["kind"], "request_timed_out");
-    // The lease runs out, and whoever is next takes the session up.
+    // The lease runs out, and the next writer takes the session over.
     editor.read_for(Duration::from_secs(120)).await;
     let third = editor.prompt(&session, "P3 say 2").await;
     assert_eq!(editor.stop(third).await, "end_turn");

@@ -1,4 +1,4 @@
-//! What nobody should send: answered with the protocol's own codes, and the agent stays.
+//! Malformed and excessive requests: answered with the protocol's own codes, and the agent stays.
 
 use serde_json::{Value, json};
 

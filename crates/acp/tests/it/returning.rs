@@ -12,7 +12,7 @@ use crate::{
     fixture::{Fixture, words},
 };
 
-/// What was told between a request and its answer.
+/// The updates between a request and its answer.
 fn updates_before(editor: &Editor, id: u64) -> Vec<Value> {
     let lines = &editor.transcript;
     let questions =
@@ -71,7 +71,7 @@ async fn a_resumed_session_sends_no_history() {
     editor.hang_up().await;
 }
 
-/// Goal: a question that was open when the editor died is asked again of whoever comes back; here the
+/// Goal: a question that was open when the editor died is asked again of the next editor; here the
 /// editor died without saying so, as a killed process does.
 #[tokio::test(start_paused = true)]
 async fn an_open_question_is_asked_again() {
@@ -109,7 +109,7 @@ async fn commands_of_other_clients_are_shown_with_their_text() {
     assert_eq!(users[0]["content"]["text"], "Pother say 3");
 }
 
-/// Goal: stopping while somebody else's turn runs stops that one, and the prompt that waits behind it.
+/// Goal: stopping while the turn of another client runs stops that one, and the prompt that waits behind it.
 #[tokio::test(start_paused = true)]
 async fn a_prompt_behind_another_turn_can_be_stopped() {
     let stage = Fixture::new(5);

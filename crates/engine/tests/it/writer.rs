@@ -56,7 +56,7 @@ impl Clock for Settable {
     }
 }
 
-/// Whoever is named is gone.
+/// Reports this holder as dead, and no other.
 #[derive(Debug)]
 struct Gone(&'static str);
 

@@ -136,7 +136,7 @@ pub async fn a_command_without_a_submission_is_remembered(fixture: &Fixture) {
     assert_eq!(fixture.journal.append(append(1, &["c"])).await, Ok(2));
 }
 
-/// The sender was told that the command failed, so neither a writer that has read it nor a later one can handle it.
+/// The sender got a failure for the command, so neither a writer that has read it nor a later one can handle it.
 pub async fn a_command_that_was_withdrawn_never_takes_effect(fixture: &Fixture) {
     let lease = fixture.open().await;
     let late = || fault(Kind::RequestTimedOut);

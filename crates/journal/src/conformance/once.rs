@@ -21,7 +21,7 @@ fn done() -> OnceSettlement {
     OnceSettlement::Done(Bytes::from_static(b"done"))
 }
 
-/// Another call learns who has the key, and the outcome once it is known.
+/// Another call gets the holder of the key, and later the outcome.
 pub async fn a_key_belongs_to_the_call_that_claimed_it_first(fixture: &Fixture) {
     let (journal, one, two) = (&fixture.journal, owner(1, "a"), owner(2, "a"));
     assert_eq!(journal.claim_once(key("k"), one.clone(), 1).await.unwrap(), OnceState::Claimed);

@@ -33,7 +33,7 @@ async fn follow_to(journal: Sqlite, end: u64, seed: u64, stay: u64) -> u64 {
     after
 }
 
-/// Goal: exactly the sequence, for everybody, whatever they do.
+/// Goal: every follower gets exactly the sequence, whatever it does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_million_deliveries_are_exactly_the_sequence() {
     const END: u64 = 50_000;

@@ -303,7 +303,7 @@ async fn an_empty_file_becomes_a_journal_only_for_a_writer() {
     assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
 }
 
-/// Goal: a journal whose header is damaged is not called a file of somebody else. Method: its watermark lies beside it.
+/// Goal: a journal whose header is damaged is not reported as a foreign file. Method: its watermark lies beside it.
 #[tokio::test]
 async fn a_journal_with_a_damaged_header_is_reported_and_left_unchanged() {
     let directory = tempfile::tempdir().unwrap();

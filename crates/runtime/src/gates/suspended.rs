@@ -14,7 +14,7 @@ use budao_core::{
 
 use super::waiter::WaitUpdate;
 
-/// A session that was loaded claims its request within this time; after it the request is given up, because another
+/// A session that was loaded claims its request within this time; after it the request is dropped, because another
 /// process has the session.
 const CLAIM_LIMIT: Duration = Duration::from_secs(30);
 /// Sessions without a grant that are loaded in one round, and the time until the next round.
@@ -108,7 +108,7 @@ impl SuspendedRequests {
         Some(if at == Timestamp::default() { at } else { at.max(self.next_round) })
     }
 
-    /// The sessions to load now, those with a grant first, and the requests that nobody claimed.
+    /// The sessions to load now, those with a grant first, and the requests that no session claimed in time.
     pub(super) fn take_due(&mut self, now: Timestamp) -> DueSessions {
         let mut due = DueSessions::default();
         while let Some((at, session)) = self.wakes.first().copied() {

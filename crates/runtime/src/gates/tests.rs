@@ -1,4 +1,4 @@
-//! Tests of the gates with a paused clock: who is woken, and when.
+//! Tests of the gates with a paused clock: which request wakes, and when.
 
 use std::time::Duration;
 
@@ -184,7 +184,7 @@ async fn an_observer_that_joins_moves_a_waiting_request_to_the_front() {
     assert!(!held[0].waiter.is_granted());
 }
 
-/// Counts how often somebody sleeps: each time is one wake-up.
+/// Counts the sleeps of the driver: each is one wake-up.
 #[derive(Debug)]
 struct CountingClock(Arc<dyn budao_core::world::Clock>, std::sync::atomic::AtomicUsize);
 

@@ -35,7 +35,7 @@ pub(crate) const POINTS: &[&str] = &[
 /// And those of a tool: before its effect, and between the effect and its record.
 pub(crate) const IN_TOOL: &[&str] = &["before-effect", "after-effect"];
 
-/// Those of somebody who answers questions: what they said is being recorded, and is recorded and they do not know.
+/// Those of a person that answers questions: before the answer is recorded, and before the person gets the receipt.
 pub(crate) const OF_ANSWERS: &[&str] = &["before-answer", "after-answer"];
 
 impl Moment {
@@ -72,7 +72,7 @@ impl Kills {
         Arc::new(Self { moment, passed: AtomicU32::new(0) })
     }
 
-    /// This point is passed. Perhaps nobody gets any further.
+    /// This point is passed. The process may be killed here.
     pub(crate) fn pass(&self, point: &str) {
         let Some(moment) = self.moment.as_ref().filter(|moment| moment.point == point) else {
             return;

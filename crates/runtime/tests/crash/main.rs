@@ -237,7 +237,7 @@ fn life(directory: &Path, moment: Option<&str>, has_person: bool) -> std::proces
     command.output().expect("the victim runs")
 }
 
-/// A life that nobody ends, and what is left then.
+/// A life without a kill, and what is left then.
 fn get_up(directory: &Path, moment: &str, has_person: bool) {
     let last = life(directory, None, has_person);
     assert!(

@@ -75,7 +75,7 @@ pub(crate) async fn answer(directory: &Path, agent: &Agent, session: &Session) {
     }
 }
 
-/// When all is over a second answer to a question is refused, whoever brings it.
+/// After the end a second answer to a question is refused, whatever its sender.
 pub(crate) async fn try_again(directory: &Path, agent: &Agent, session: SessionId) {
     for question in lines(directory, SENT) {
         let command = yes(&format!("once more {question}"), &question);
@@ -88,7 +88,7 @@ pub(crate) async fn try_again(directory: &Path, agent: &Agent, session: SessionI
     }
 }
 
-/// Every question has one answer in the records, and whoever asked what became of it was told the same each time.
+/// Every question has one answer in the records, and every query for it got the same.
 pub(crate) fn inspect(directory: &Path, moment: &str, records: &[Record]) {
     let mut answered: BTreeMap<String, u32> = BTreeMap::new();
     for record in records {

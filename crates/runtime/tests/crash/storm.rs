@@ -18,7 +18,7 @@ use crate::{BatchOutcomes, batches, killing};
 const SEED: &str = "BUDAO_CRASH_SEED";
 const KILLS: &str = "BUDAO_CRASH_BATCH_KILLS";
 const AFTER: &str = "BUDAO_CRASH_AFTER_US";
-/// The word before the length of a life that nobody ended, in microseconds.
+/// The word before the length of a life without a kill, in microseconds.
 const LIVED: &str = "lived";
 
 /// Kills of every check; `cargo xtask crash` asks for more.
@@ -64,7 +64,7 @@ pub(crate) struct StormCounts {
     repeated: usize,
     /// Calls without an effect.
     never_done: usize,
-    /// Of these, the calls that the model was told did not happen.
+    /// Of these, the calls whose result tells the model that they did not happen.
     said_undone: usize,
     in_doubt: usize,
     /// Calls in doubt whose start is not recorded.
@@ -133,7 +133,7 @@ pub(crate) fn inspect_all() -> StormCounts {
     counts
 }
 
-/// The time that a life takes which nobody ends, from the moment at which a kill could come. Kills fall into it.
+/// The time that a life takes without a kill, from the moment at which a kill could come. Kills fall into it.
 fn length_of_a_life() -> Duration {
     let directory = tempfile::tempdir().expect("a directory");
     let output = life(directory.path(), 2, false, None);

@@ -1,4 +1,4 @@
-//! The three channels for embedders: every failing path is told, in one order, on replay as live.
+//! The three channels for embedders: every failing path has its events, in one order, on replay as live.
 
 use std::sync::Arc;
 

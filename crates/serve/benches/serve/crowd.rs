@@ -51,8 +51,8 @@ impl CrowdBehaviour {
     }
 }
 
-/// The crowd, as a process: `KIND ADDRESS COUNT`, the sessions and their heads on stdin, one a line. Says when everybody is in, and how
-/// often somebody got to the end of a history when stdin ends.
+/// The crowd, as a process: `KIND ADDRESS COUNT`, the sessions and their heads on stdin, one a line. Prints when all are connected, and how
+/// many histories were read to the end when stdin ends.
 pub(crate) fn run(mut args: impl Iterator<Item = String>) {
     let mut word = || args.next().expect("kind, address and count");
     let (name, address, count) = (word(), word(), word());
@@ -87,7 +87,7 @@ pub(crate) fn run(mut args: impl Iterator<Item = String>) {
     });
 }
 
-/// Gets in. Whoever comes too fast is told to come again, and does.
+/// Connects. A client that comes too fast gets a retry time and connects again.
 async fn enter(kind: CrowdBehaviour, address: SocketAddr) -> WireConnection {
     let began = Instant::now();
     loop {
@@ -101,7 +101,7 @@ async fn enter(kind: CrowdBehaviour, address: SocketAddr) -> WireConnection {
             Ok(line) => return line,
             Err(_) if began.elapsed() < SPAN => tokio::time::sleep(SPAN / 100).await,
             Err(error) => {
-                // A panic would wait for whoever reads stdin.
+                // A panic would wait for the thread that reads stdin.
                 eprintln!("somebody does not get in: {error}");
                 std::process::exit(1);
             }
@@ -139,7 +139,7 @@ async fn behave(
         let replayed = replayed.await;
         done.fetch_add(u64::from(replayed.is_ok()), Ordering::Relaxed);
         while kind == CrowdBehaviour::Returns || replayed.is_err() {
-            // Whoever is let go comes back.
+            // A client that is disconnected reconnects.
             let _ = line.close().await;
             if let Ok(fresh) = WireConnection::connect(address, "/ws").await {
                 line = fresh;
@@ -157,7 +157,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Starts one and waits until everybody is in.
+    /// Starts one and waits until all clients are connected.
     fn start(kind: CrowdBehaviour, server: &Server, count: usize, observed: &[Client]) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.args([crate::CROWD, kind.name(), &server.address.to_string()]);
@@ -180,7 +180,7 @@ impl Crowd {
         line.trim().to_owned()
     }
 
-    /// Ends it. How often did somebody get to the end of a history?
+    /// Ends it. Returns how many histories were read to the end.
     fn end(mut self) -> String {
         drop(self.to.take());
         self.read_line()
@@ -223,7 +223,7 @@ async fn turns(server: &Server, clients: &mut [Client], every: Duration) -> Turn
             tokio::time::sleep_until(due).await;
             client.ask(PIECES).await?;
             client.answer().await?;
-            // From when it was due: whoever is kept waiting is late for the next one, and that counts.
+            // From when it was due: a client that waits is late for the next one, and that counts.
             all.push(due.elapsed());
             due += every;
         }

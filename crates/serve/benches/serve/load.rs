@@ -224,7 +224,7 @@ pub(crate) async fn fan_out(server: &Server, observers: usize, pieces: u32, time
     cost(server, count, work).await
 }
 
-/// The same of a Socket.IO server: packets to everybody, and one to say that it is over.
+/// The same of a Socket.IO server: packets to all clients, and one that marks the end.
 pub(crate) async fn fan_out_socketio(server: &Server, clients: usize, pieces: u32) -> f64 {
     let join = || async {
         let path = "/socket.io/?EIO=4&transport=websocket";

@@ -35,7 +35,7 @@ fn without_bounds() -> Bounds {
     }
 }
 
-/// As usual, but nobody is kept out: a crowd is inside, with a token, in one tenant. `is_narrow` lets little wait.
+/// The usual bounds, but wide enough to refuse no client: a crowd is connected, with a token, in one tenant. `is_narrow` lets little wait.
 fn for_crowds(is_narrow: bool) -> Bounds {
     let usual = Bounds::default();
     Bounds {

@@ -47,7 +47,7 @@ struct PartialFrame {
 }
 
 impl PartialFrame {
-    /// Takes bytes and tells of each frame that is whole. What is left when somebody has had enough is returned.
+    /// Takes bytes and passes each complete frame on. Returns the rest when the receiver stops.
     fn feed(
         &mut self,
         mut bytes: &[u8],
@@ -151,7 +151,7 @@ impl WireConnection {
         self.stream.write_all(&frame).await
     }
 
-    /// Hears text frames until somebody has had enough. Pings are answered.
+    /// Receives text frames until the receiver stops. Pings are answered.
     pub(crate) async fn read_frames(
         &mut self,
         mut received: impl FnMut(&[u8]) -> ReadControl,

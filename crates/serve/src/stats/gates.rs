@@ -32,7 +32,7 @@ pub(crate) struct GateReport {
     until: Option<String>,
     /// Requests that wait.
     waiting: usize,
-    /// Waiting requests of sessions that nobody observes.
+    /// Waiting requests of sessions without observers.
     waiting_background: usize,
     /// Requests under way.
     in_flight: usize,

@@ -32,7 +32,7 @@ use crate::{
     stats::RecordWriter,
 };
 
-/// A webhook that says what it got, and takes it only when it is told to.
+/// A webhook that records requests, and accepts them only when the test allows it.
 struct Webhook {
     url: String,
     takes: Arc<AtomicBool>,

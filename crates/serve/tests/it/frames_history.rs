@@ -302,7 +302,7 @@ fn compacted(writer: &mut RecordWriter) {
     writer.end(StopReason::Refusal, Some(fault));
 }
 
-/// A key that is wrong: told, given up, the turn failed, the session ended.
+/// A wrong key: the fault is raised and not recovered, the turn fails, the session ends.
 fn trouble(writer: &mut RecordWriter) {
     writer.message("m-4", "Hello?");
     writer.ask(1, 1);
@@ -317,7 +317,7 @@ fn trouble(writer: &mut RecordWriter) {
     writer.put(Event::SessionEnded { end: SessionEnd::Error, fault: Some(fault) });
 }
 
-/// A watcher is lost, the process is killed, a question expires, somebody stops the run.
+/// An observer is lost, the process is killed, a question expires, a user stops the run.
 fn interruptions(writer: &mut RecordWriter) {
     writer.message("m-5", "Look again.");
     writer.ask(1, 1);
@@ -425,7 +425,7 @@ fn confirmed(writer: &mut RecordWriter, tasks: &[Task]) {
     });
 }
 
-/// The other ends: an aggregation that fails or is stopped, plans that are refused or given up.
+/// The other ends: an aggregation that fails or is stopped, plans that are refused or never confirmed.
 fn stopped_pipelines(writer: &mut RecordWriter) {
     let tasks = vec![task("a", "Weather of Rome")];
     given(writer, "m-7", &tasks);

@@ -1,4 +1,4 @@
-//! Strangers at the door: bad handshakes are refused before the upgrade, and nobody reaches a session of somebody else.
+//! Clients without access: bad handshakes are refused before the upgrade, and no client reaches a session of another owner.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use budao_models::Script;
@@ -15,7 +15,7 @@ use crate::{
 };
 
 const TOKEN: &str = "token-of-ann-1a2b3c";
-/// Said in ann's session, and to be heard by nobody else.
+/// Text of ann's session, which no other client may get.
 const SECRET: &str = "the-quince-is-ripe";
 
 async fn stage() -> Fixture {
@@ -55,7 +55,7 @@ async fn knock(stage: &Fixture, path: &str, lines: &[String]) -> (u16, String) {
     (status, body.to_owned())
 }
 
-/// Tokens that are not ann's: parts of it, one bit away from it, signed with nothing, somebody's password.
+/// Tokens that are not ann's: parts of it, one bit away from it, without a signature, the password of another user.
 fn wrong_tokens() -> Vec<String> {
     let mut all: Vec<String> = (0..TOKEN.len()).map(|end| TOKEN[..end].to_owned()).collect();
     for at in 0..TOKEN.len() {
@@ -222,8 +222,8 @@ fn routes(session: &str) -> Vec<(String, String)> {
     all
 }
 
-/// Goal: a session is its owner's alone, by every event and every address. Method: whoever is not the owner tries all of
-/// them; each is answered as if the session did not exist, its owner hears nothing, and its words reach nobody.
+/// Goal: only its owner reaches a session, by any event or path. Method: another user tries all of
+/// them; each is answered as if the session did not exist, the owner gets no frame, and no text of the session leaks.
 #[tokio::test]
 async fn no_event_and_no_path_reaches_a_session_of_another_owner() {
     let stage = stage().await;

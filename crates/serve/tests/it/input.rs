@@ -127,7 +127,7 @@ async fn an_acknowledgement_beyond_the_head_is_refused() {
     assert_eq!(answer["metadata"]["action"], "ack");
 }
 
-/// Goal: somebody who stops reading holds nobody up, and loses nothing.
+/// Goal: an observer that stops reading delays no other observer, and loses nothing.
 /// Method: one observer reads nothing of far more than fits; another one reads all of it.
 #[tokio::test]
 async fn a_slow_observer_is_disconnected_and_others_are_not_affected() {

@@ -1,4 +1,4 @@
-//! How sessions live: questions, cancelling, nobody looking, the server stopping.
+//! Lives of sessions: questions, cancels, runs without observers, a server that stops.
 
 use std::time::Duration;
 

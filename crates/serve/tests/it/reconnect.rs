@@ -34,7 +34,7 @@ async fn finished(stage: &Fixture) -> (String, Vec<Value>) {
     (session, frames)
 }
 
-/// Goal: whoever comes back misses nothing and gets nothing twice, wherever it was cut.
+/// Goal: a client that reconnects misses nothing and gets nothing twice, wherever it was cut.
 /// Method: come back once with the position of every frame of a finished run.
 #[tokio::test]
 async fn every_cursor_gets_exactly_what_follows_it() {

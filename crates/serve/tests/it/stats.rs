@@ -374,7 +374,7 @@ async fn statistics_are_the_same_after_a_restart_and_agree_with_the_journals_own
     let rates = journal.rates(query).await.unwrap();
     for kind in before["kinds"].as_array().unwrap() {
         let counted = rates.iter().filter(|rate| kind["code"] == *rate.code);
-        // A fault that is told at the end alone was never raised by itself.
+        // A fault that only the end of the turn has was not raised before.
         let (raised, ended) =
             counted.fold((0, 0), |sum, rate| (sum.0 + rate.raised, sum.1 + rate.ended));
         assert_eq!(kind["count"], if raised > 0 { raised } else { ended }, "{kind}");

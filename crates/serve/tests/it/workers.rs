@@ -531,7 +531,7 @@ async fn a_hostile_worker_is_bounded_and_gets_the_reason_of_each_refusal() {
     assert!(is_accepted(&worker.claim(&call).await));
     let refused = thief.end(&call, json!({ "result": "stolen" })).await;
     assert_eq!(refused["metadata"]["error_code"], "ERR_TOOL_023", "{refused}");
-    // A flood of progress is bounded by the rate of commands; what is dropped harms nobody.
+    // A flood of progress is bounded by the rate of commands; dropped frames harm no client.
     for number in 0..400 {
         let mut frame =
             worker.frame("user.tool_output", &call, json!({ "delta": "x".repeat(1024) }));

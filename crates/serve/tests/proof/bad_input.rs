@@ -1,4 +1,4 @@
-//! What nobody should send: one `error.validation` that names the field and the limit, and the connection goes on.
+//! Malformed and excessive frames: one `error.validation` that names the field and the limit, and the connection goes on.
 
 use std::collections::BTreeSet;
 

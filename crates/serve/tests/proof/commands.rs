@@ -237,7 +237,7 @@ async fn a_question_survives_the_line_and_is_answered_once() {
     let confirmation = until(&mut events, "agent.user_confirm").await;
     let step = confirmation.last().unwrap().step_id.clone().unwrap();
     proxy.cut_all(Ending::Reset);
-    // Whoever comes anew is asked as well.
+    // A new observer gets the question as well.
     let (other, mut seen) = stage.client().attach(session.id(), None).await.unwrap();
     until(&mut seen, "agent.user_confirm").await;
     let no = Decision::Deny(Some("not today".into()));

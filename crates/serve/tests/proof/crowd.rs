@@ -1,5 +1,5 @@
 //! Crowds: readers that stand still, requests that never end, clients that ask for everything again and again. What they
-//! cost everybody else is bounded. Suites T13 and T14 of `docs/security.md`; `BUDAO_FULL` makes the crowds large.
+//! cost other clients is bounded. Suites T13 and T14 of `docs/security.md`; `BUDAO_FULL` makes the crowds large.
 //!
 //! How long others had to wait is printed and not judged: crowd, clients and server are one process here. The bench
 //! `serve/beside_*` judges it, with processes of their own. What is judged here is that they heard everything, that who
@@ -289,7 +289,7 @@ async fn the_server_drops_requests_that_never_end_and_answers_that_are_not_read(
     for mut line in lines {
         let mut rest = Vec::new();
         let ended = tokio::time::timeout(TEST_TIMEOUT, line.read_to_end(&mut rest)).await;
-        // An error is a reset: the line was given up as well.
+        // An error is a reset: the server has dropped the connection as well.
         let _ = ended.expect("the server hung up");
         assert!(!rest.ends_with(b"\r\n0\r\n\r\n"), "an answer nobody took was waited for");
     }
@@ -306,13 +306,13 @@ async fn the_server_drops_requests_that_never_end_and_answers_that_are_not_read(
 /// What a crowd that replays shares.
 #[derive(Default)]
 struct CrowdState {
-    /// How often somebody got to the end.
+    /// How often a client has read the whole history.
     done: AtomicUsize,
     /// Everybody did once.
     begun: Notify,
 }
 
-/// Asks for all of the history, reads it, and asks again, until it is stopped. Whoever is let go meanwhile comes back.
+/// Asks for all of the history, reads it, and asks again, until it is stopped. A client that is disconnected meanwhile reconnects.
 async fn again_and_again(
     address: SocketAddr,
     session: String,
@@ -344,7 +344,7 @@ async fn is_replayed(line: &mut WebSocketStream<TcpStream>) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_replay_for_ever_take_turns_and_other_sessions_go_on() {
     // Goal: T14. Method: a crowd reads the history of one session again and again while other sessions have turns. Each
-    // has an allowance for about two histories; afterwards they are read slowly, and somebody new is not.
+    // has an allowance for about two histories; afterwards its replays are slow, and those of a new client are not.
     let (crowd, sessions, count) = if is_full() { (1000, 10, 10) } else { (40, 4, 5) };
     let crowd = crowd.min(sockets() / 2 - 200);
     let all = 4 << 20;

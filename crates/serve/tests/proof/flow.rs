@@ -1,4 +1,4 @@
-//! What flows: deltas whole and in order, nobody held up by anybody, nothing kept of who left.
+//! The flow of frames: deltas complete and in order, no client delays another, closed sessions free their memory.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ async fn a_slow_observer_is_disconnected_and_reconnects_while_fast_ones_never_wa
     let stage =
         Setup::new(runs(60)).gateway(|limits| limits.observer_bytes = 16 * 1024).start().await;
     let (session, mut fast) = stage.session().await;
-    // The slow one is not read at all from its second kilobyte on, then the line is given up.
+    // The slow one is not read at all from its second kilobyte on, then the connection is dropped.
     let proxy = Proxy::start(stage.address, 1).await.unwrap();
     proxy.plan(|number| match number {
         0 => ConnectionPlan::down(Lane::default().cut(2500, Ending::Stall)),

@@ -73,7 +73,7 @@ async fn an_overflow_is_reported_as_an_exact_gap(
         }
         received.push(event);
     }
-    // Nothing that is told was said to be lost, and nothing after it is missing: the client checks the chain.
+    // No frame that arrives is in the reported gap, and none after it is missing: the client checks the chain.
     let mut placed = received.iter().filter_map(|event| event.seq);
     assert!(placed.all(|seq| seq > to), "lost up to {to}");
     stage.stop().await;

@@ -1,4 +1,4 @@
-//! Everybody in their own language: who observes, and who is refused.
+//! Observers and refused clients get their own language.
 
 use budao_models::script::Script;
 use serde_json::{Value, json};

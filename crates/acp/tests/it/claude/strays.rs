@@ -1,4 +1,4 @@
-//! Results that are not the turn's, cancels that are not meant for it, turns that nobody asked for.
+//! Results and cancels that belong to another turn, and turns without a prompt.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Rounds: durable before they are answered, once, whatever the journal says.
+//! Batches: durable before their callers are answered, and stored once, whatever the journal returns.
 
 use async_trait::async_trait;
 

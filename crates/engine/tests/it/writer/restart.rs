@@ -1,4 +1,4 @@
-//! From one reading of a session to the next, and the ways in to its task.
+//! Restarts of a session's task, and how commands reach it: by the registry or by the inbox.
 
 use budao_core::retry::RetryPolicy;
 use budao_engine::{

@@ -1,4 +1,4 @@
-//! The lease: had once, taken over from who is gone, renewed in time.
+//! The lease: one holder, taken over from a dead one, renewed in time.
 
 use budao_engine::UnknownLiveness;
 use budao_journal::LeaseRequest;
@@ -120,7 +120,11 @@ async fn an_implausibly_long_lease_without_renewals_is_taken_over() {
     held_from_the_future(&fixture, Duration::from_secs(61)).await;
     let began = tokio::time::Instant::now();
     fixture.begin("bob", &UnknownLiveness).await.unwrap();
-    assert_eq!(began.elapsed(), Duration::from_secs(15), "as long as whoever lives renews it in");
+    assert_eq!(
+        began.elapsed(),
+        Duration::from_secs(15),
+        "the time in which a live holder renews it"
+    );
 
     let fixture = Fixture::new();
     held_from_the_future(&fixture, Duration::from_secs(60)).await;

@@ -221,7 +221,7 @@ async fn after_a_crash_the_same_child_goes_on_and_nothing_is_done_twice() {
     while first.cast.asked("touch it") < 2 {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // Killed: nobody is told to stop, so the call is still open, and the first is a stale writer.
+    // Killed: no task is stopped, so the call is still open, and the first is a stale writer.
     let second = setup(false).instead_of(&first).await;
     second.until("turn_ended").await;
     let Outcome::Done(output) = outcome(&second).await else { panic!() };

@@ -63,7 +63,7 @@ impl Cast {
         found.unwrap_or_else(|| panic!("{part} was never asked")).1.clone()
     }
 
-    /// What a part was told first.
+    /// The first message of a part.
     pub(crate) fn told(&self, part: &str) -> String {
         text_of(&self.request(part).messages[0].content)
     }

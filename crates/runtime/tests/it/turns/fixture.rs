@@ -195,7 +195,7 @@ impl Fixture {
         }
     }
 
-    /// What the model was told by the last tool result it got.
+    /// The text of the last tool result that the model got.
     pub(crate) fn last_result(&self) -> serde_json::Value {
         let requests = self.model.requests();
         let request: &ModelRequest = requests.last().expect("the model was asked");

@@ -253,7 +253,7 @@ async fn a_model_hook_that_would_break_the_pairing_is_ignored_and_reported() {
     }
 }
 
-/// Remembers what it is told.
+/// Records its notifications.
 #[derive(Clone, Debug, Default)]
 struct Remembers(Arc<Mutex<Vec<String>>>);
 

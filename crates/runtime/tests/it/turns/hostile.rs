@@ -1,4 +1,4 @@
-//! Models, tools, disks and neighbours that do what nobody should.
+//! Models, tools, disks and other processes that misbehave.
 
 use std::{
     sync::{
@@ -264,7 +264,7 @@ async fn commands_to_a_session_of_a_living_neighbour_go_through_its_inbox() {
 async fn the_lease_of_a_dead_neighbour_is_taken_over_when_it_has_run_out() {
     let first = Setup::new(Script::new()).open().await;
     let second = neighbour(&first, Script::new().say("by the second"));
-    // Unloaded; then somebody takes the session and dies.
+    // Unloaded; then another process takes the session and dies.
     tokio::time::sleep(Duration::from_secs(60)).await;
     let ttl = Limits::default().lease;
     let request = LeaseRequest {
@@ -282,7 +282,7 @@ async fn the_lease_of_a_dead_neighbour_is_taken_over_when_it_has_run_out() {
     assert_eq!(second.count("message_accepted").await, 1);
 }
 
-/// A session that somebody took and never opened, and a message that waits at its inbox.
+/// A session whose lease was taken and that was never opened, and a message in its inbox.
 async fn never_opened(stage: &Fixture) -> (SessionId, CommandId) {
     let session = SessionId(stage.runtime.world().uuid());
     let request = LeaseRequest {

@@ -271,7 +271,7 @@ fn seeds(storm: &Storm) -> std::ops::RangeInclusive<u64> {
     if storm.turns > 200 { 1..=1 } else { 1..=3 }
 }
 
-/// Whether nobody observes the sessions of this run: they are then not loaded while they wait.
+/// Whether the sessions of this run have no observers: they are then not loaded while they wait.
 fn is_background(storm: &Storm, seed: u64) -> bool {
     seed == 3 || storm.turns > 200
 }

@@ -51,7 +51,7 @@ fn process_beside(world: &World, journal: &Arc<dyn Journal>, script: Script) -> 
     setup.runtime().0.runtime
 }
 
-/// A session that waits for a minute and is not loaded, because nobody observes it. Another one waits loaded.
+/// A session that waits for a minute and is not loaded, because it has no observer. Another one waits loaded.
 async fn suspended() -> Fixture {
     suspended_in(world::seeded(1)).await
 }
