@@ -56,6 +56,31 @@ test("now shows what fails, for how many, since when, which way it goes and whos
   });
 });
 
+test("an update of now keeps the focus and the selected text where they are", async () => {
+  await onPage({ ...stage, where: "/faults/ERR_RATE_001" }, async (page, { origin, seen }) => {
+    await failing(origin, 2);
+    await page.goto(`${origin}/now`);
+    const row = page.locator('[data-kind="model_authentication"]');
+    await row.locator("a", { hasText: "Sessions: 2" }).focus();
+    await page.evaluate(() => getSelection().selectAllChildren(document.querySelector(".failing-name .code")));
+    await failing(origin, 2);
+    await row.locator("a", { hasText: "Sessions: 4" }).waitFor();
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), "Sessions: 4");
+    assert.equal(await page.evaluate(() => String(getSelection())), "ERR_AUTH_001");
+    // A line that comes to stand above it takes nothing from it either, and the numbers are those of now.
+    assert.equal(await page.evaluate(async () => {
+      const { h, update } = await import("/assets/kit.js");
+      const list = document.querySelector("#failing");
+      const line = (key, text) => h("li", { "data-key": key }, h("a", { href: "/" }, text));
+      update(list, line("a", "1"), line("b", "2"), line("c", "3"));
+      list.children[1].firstChild.focus();
+      update(list, line("new", "0"), line("c", "3"), line("b", "22"));
+      return `${document.activeElement.textContent} ${[...list.children].map(({ textContent }) => textContent)}`;
+    }), "22 0,3,22");
+    assert.deepEqual(seen.errors, []);
+  });
+});
+
 test("now lists the servers of a journal, and says which one is gone", async () => {
   await onPage({ ...stage, where: "/now" }, async (page, { server, seen }) => {
     await page.locator("#figures dd").first().waitFor();

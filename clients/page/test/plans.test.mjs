@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { onPage, overflow, picture, say, until } from "../stage.mjs";
+import { onPage, overflow, picture, runSession, say, until } from "../stage.mjs";
 
 test("with the demo model a plan is a board, and a task that failed is restarted on it", async () => {
   await onPage({ model: "demo" }, async (page, { seen }) => {
@@ -39,6 +39,30 @@ test("with the demo model a plan is a board, and a task that failed is restarted
     await page.locator("#board li", { hasText: "fail once" }).locator(".by a").click();
     await page.waitForURL(`**/?session=${again}`);
     await page.getByText("It worked this time.").waitFor();
+    assert.deepEqual(seen.errors, []);
+  });
+});
+
+test("a change on the board or of the sessions beside it leaves the focus where it is", async () => {
+  await onPage({ model: "demo", where: "/faults/ERR_RATE_001" }, async (page, { origin, seen }) => {
+    for (const title of ["One", "Two"]) await runSession(origin, [], { session_name: title });
+    await page.goto(`${origin}/`);
+    await page.locator("html[data-ready]").waitFor();
+    await page.locator("#tries button[data-plan]").click();
+    await page.locator('.question[data-state="open"] .allow').click();
+    const task = (title) => page.locator("#board li", { hasText: title });
+    await task("count slowly").locator("button", { hasText: "Stop" }).focus();
+    await page.locator('#board li[data-status="failed"]', { hasText: "fail once" }).waitFor();
+    await until(async () => (await page.locator("#board .by", { hasText: "demo" }).count()) === 4);
+    const focused = () => page.evaluate(() => `${document.activeElement.textContent} ${document.activeElement.closest("li")?.querySelector("b, .side-title")?.textContent}`);
+    assert.match(await focused(), /^Stop .*count slowly/);
+    // The button is one of this task, also after the board was drawn anew.
+    await page.keyboard.press("Enter");
+    await page.locator('#board li[data-status="cancelled"]', { hasText: "count slowly" }).waitFor();
+    await page.locator("#side-list a", { hasText: "One" }).focus();
+    await page.locator(".entry.end").waitFor();
+    await page.locator("#side-list li.part", { hasText: "Aggregate" }).waitFor();
+    assert.match(await focused(), /^One.* One$/);
     assert.deepEqual(seen.errors, []);
   });
 });

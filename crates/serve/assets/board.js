@@ -1,7 +1,7 @@
 // Plan, solve, aggregate: three columns, left to right. Each task says which session works on it, and with which model.
 
 import { api } from "./api.js";
-import { h, refill, t } from "./kit.js";
+import { h, t, update } from "./kit.js";
 import { Markdown } from "./markdown.js";
 
 /** The models of child sessions that were asked for; an empty name while the answer is on its way. */
@@ -36,20 +36,24 @@ export function drawBoard(root, plan, order, redraw) {
     return h("section", { class: "stage", "data-state": state }, h("h3", {}, t(name)), children);
   };
   const waiting = h("p", { class: "faint" }, t("waiting"));
-  refill(
+  // Elements stay while the plan goes on, so what a button asks for is read where it is pressed.
+  root.onclick = ({ target }) => {
+    if (target.dataset.order !== undefined) order(target.dataset.order, target.closest("[data-task]").dataset.task);
+  };
+  update(
     root,
     column(0, "plan", h("p", { class: "question" }, plan.question), h("p", { class: "faint" }, now === 0 ? t("planning") : plan.summary), worker("plan-by", plan.workers.planning, redraw)),
-    column(1, "solve", plan.tasks.size === 0 ? waiting : h("ul", {}, [...plan.tasks].map(([id, task]) => card(id, task, plan, order, redraw)))),
+    column(1, "solve", plan.tasks.size === 0 ? waiting : h("ul", {}, [...plan.tasks].map(([id, task]) => card(id, task, plan, redraw)))),
     column(2, "aggregate", result(plan, now), worker("aggregate-by", plan.workers.aggregation, redraw)),
   );
 }
 
-function card(id, task, plan, order, redraw) {
-  const button = (name, event) => h("button", { type: "button", class: "plain small", on: { click: () => order(event, id) } }, t(name));
+function card(id, task, plan, redraw) {
+  const button = (name, event) => h("button", { type: "button", class: "plain small", "data-order": event }, t(name));
   const isOver = ["completed", "failed", "cancelled"].includes(task.status);
   return h(
     "li",
-    { "data-status": task.status },
+    { "data-key": id, "data-task": id, "data-status": task.status },
     h("div", { class: "task-head" }, h("b", {}, task.title), h("span", { class: "state" }, t(`task-${task.status}`), task.attempt > 1 ? ` · ${t("attempt", { n: task.attempt })}` : "")),
     task.output === undefined ? undefined : h("p", {}, task.output),
     task.fault === undefined ? undefined : h("p", { class: "sentence" }, h("a", { class: "code", href: `/faults/${encodeURIComponent(task.fault.code)}` }, task.fault.code), " ", task.fault.text),

@@ -51,6 +51,56 @@ export function refill(element, ...children) {
   return element;
 }
 
+/**
+ * Brings the children up to date. What is still there stays, and with it the focus and what is selected; elements of a
+ * list are told apart by `data-key`. Children that stay keep the listeners that they were made with.
+ */
+export function update(element, ...children) {
+  const fresh = document.createDocumentFragment();
+  add(fresh, children);
+  const focused = document.activeElement;
+  merge(element, fresh);
+  // A browser takes the focus from what is moved.
+  if (focused !== document.activeElement && focused?.isConnected) focused.focus({ preventScroll: true });
+  return element;
+}
+
+const isSame = (one, other) => one.nodeName === other.nodeName && one.dataset?.key === other.dataset?.key;
+
+function merge(element, fresh) {
+  const keys = new Set([...fresh.children].map((child) => child.dataset.key));
+  for (const child of [...element.children]) if (!keys.has(child.dataset.key)) child.remove();
+  let place = element.firstChild;
+  for (const wanted of [...fresh.childNodes]) {
+    let found = place;
+    while (found !== null && wanted.dataset?.key !== undefined && !isSame(found, wanted)) found = found.nextSibling;
+    if (found === null || !isSame(found, wanted)) {
+      element.insertBefore(wanted, place);
+      continue;
+    }
+    if (found === place) place = place.nextSibling;
+    else element.insertBefore(found, place);
+    mergeInto(found, wanted);
+  }
+  while (place !== null) {
+    const next = place.nextSibling;
+    place.remove();
+    place = next;
+  }
+}
+
+/** Makes a node equal to another one of its name. */
+function mergeInto(old, wanted) {
+  if (old.isEqualNode(wanted)) return;
+  if (old.nodeType === Node.TEXT_NODE) {
+    old.data = wanted.data;
+    return;
+  }
+  for (const { name } of [...old.attributes]) if (!wanted.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of wanted.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  merge(old, wanted);
+}
+
 /** Sets a text if it is another one. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;

@@ -1,7 +1,7 @@
 // Rooms, and who is in them now, as the hub of this server knows them.
 
 import { api } from "./api.js";
-import { at, clock, h, number, refill, span, t } from "./kit.js";
+import { at, clock, h, number, refill, span, t, update } from "./kit.js";
 import "./shell.js";
 
 /** Between two looks, in milliseconds. */
@@ -9,8 +9,6 @@ const PAUSE = 2000;
 
 /** Computers whose tools the reader has opened: they stay open when the page is drawn anew. */
 const opened = new Set();
-
-let drawn = "";
 
 async function load() {
   let hub;
@@ -29,15 +27,10 @@ async function load() {
   drawWorkers(await api("/v1/tools").catch(() => ({ tools: [], workers: [] })));
 }
 
-let drawnServers = "";
-
-/** Draws the MCP servers whose tools the sessions use, unless that is what is drawn already. */
+/** Draws the MCP servers whose tools the sessions use. */
 function drawServers(servers) {
-  const now = JSON.stringify(servers);
-  if (now === drawnServers) return;
-  drawnServers = now;
   at("mcp").hidden = servers.length === 0;
-  refill(at("mcp-servers"), servers.map(serverCard));
+  update(at("mcp-servers"), servers.map(serverCard));
 }
 
 function serverCard({ name, transport, state, since, tools, retry_in_ms: retry, last_error: error }) {
@@ -46,7 +39,7 @@ function serverCard({ name, transport, state, since, tools, retry_in_ms: retry, 
   const words = isDown && retry === null ? "mcp-failed" : `mcp-${state}`;
   return h(
     "li",
-    { class: "room", "data-server": name, "data-state": state },
+    { class: "room", "data-key": name, "data-server": name, "data-state": state },
     h("div", { class: "line", "data-health": health }, h("i", { class: "dot", "aria-hidden": "true" }), h("b", {}, name), h("span", { class: "version" }, transport), h("span", { class: "tally" }, tools === null ? undefined : t("tools-of", { n: number(tools) }))),
     h("p", {}, t(words), " · ", t("since-time", { time: clock(since) })),
     isDown && retry !== null ? h("p", { class: "faint" }, t("mcp-retry", { time: span(retry) })) : undefined,
@@ -54,16 +47,11 @@ function serverCard({ name, transport, state, since, tools, retry_in_ms: retry, 
   );
 }
 
-let drawnWorkers = "";
-
-/** Draws the workers and what each of them offers, unless that is what is drawn already. */
+/** Draws the workers and what each of them offers. */
 function drawWorkers({ tools, workers }) {
-  const now = JSON.stringify([tools, workers]);
-  if (now === drawnWorkers) return;
-  drawnWorkers = now;
   const names = [...new Set([...tools.map(({ worker }) => worker), ...workers.map(({ worker }) => worker)])].sort();
   const of = (list, name) => list.filter(({ worker }) => worker === name);
-  refill(at("workers"), names.map((name) => workerCard(name, of(tools, name), of(workers, name))));
+  update(at("workers"), names.map((name) => workerCard(name, of(tools, name), of(workers, name))));
 }
 
 function workerCard(name, tools, processes) {
@@ -72,23 +60,19 @@ function workerCard(name, tools, processes) {
   const all = tools.length > 0 ? tools.map((tool) => tool.name) : [...new Set(processes.flatMap((process) => process.tools))];
   return h(
     "section",
-    { class: "room", "data-worker": name },
+    { class: "room", "data-key": name, "data-worker": name },
     h("h2", {}, t("worker", { name })),
     h("p", { class: "agent" }, connected.length === 0 ? t("worker-away") : t("worker-now", { n: number(connected.length), of: number(sum("held")), to: number(sum("capacity")) })),
     offered(`worker/${name}`, all),
   );
 }
 
-/** Draws what is there, unless it is what is drawn already. */
+/** Draws what is there. */
 function draw(hub) {
-  const { events, latency, ...shown } = hub;
-  const now = JSON.stringify(shown);
-  if (now === drawn) return;
-  drawn = now;
   at("no-rooms").hidden = hub.present.length > 0;
   at("figures").hidden = false;
   const failed = Object.values(hub.codes).reduce((sum, n) => sum + n, 0);
-  refill(
+  update(
     at("figures"),
     figure("rooms", hub.rooms),
     figure("computers", hub.computers),
@@ -96,7 +80,7 @@ function draw(hub) {
     figure("under-way", hub.calls_under_way),
     figure("errors", failed),
   );
-  refill(at("rooms"), hub.present.map((room) => card(room, hub)));
+  update(at("rooms"), hub.present.map((room) => card(room, hub)));
 }
 
 const figure = (name, n) => h("div", {}, h("dt", {}, t(name)), h("dd", { "data-figure": name }, number(n)));
@@ -104,7 +88,7 @@ const figure = (name, n) => h("div", {}, h("dt", {}, t(name)), h("dd", { "data-f
 function card({ room, agent, computers }, hub) {
   return h(
     "section",
-    { class: "room", "data-room": room },
+    { class: "room", "data-key": room, "data-room": room },
     h("h2", {}, t("room", { name: room })),
     h("p", { class: "agent" }, agent === null ? t("no-agent") : t("agent-is", { name: agent.name }), version(agent)),
     computers.length === 0
@@ -120,7 +104,7 @@ function machine(room, computer, hub) {
   const tally = hub.by_computer[id];
   return h(
     "li",
-    { "data-computer": computer.name },
+    { "data-key": computer.name, "data-computer": computer.name },
     h("div", { class: "line", "data-health": health(tally) }, h("i", { class: "dot" }), h("span", {}, computer.name), version(computer), counts(tally)),
     h("p", { class: "faint" }, words(tally, computer)),
     offered(id, computer.tools),

@@ -2,7 +2,7 @@
 // sessions behind it.
 
 import { api } from "./api.js";
-import { at, clock, h, money, now, number, refill, say, span, svg, t } from "./kit.js";
+import { at, clock, h, money, now, number, refill, say, span, svg, t, update } from "./kit.js";
 import "./shell.js";
 import { trendOf } from "./trend.js";
 
@@ -55,7 +55,7 @@ function draw(stats, [running, waiting, failed]) {
   say(at("verdict"), words.filter(Boolean).join(" "));
   at("verdict").dataset.state = stopping.length > 0 || held.length > 0 ? "bad" : "good";
   say(at("updated"), t("updated", { time: clock(stats.until), n: PAUSE_S }));
-  refill(
+  update(
     at("figures"),
     figure("running-now", countOf(running), sessionsOf({ state: "running" })),
     figure("waiting-now", countOf(waiting), sessionsOf({ state: "waiting_for_decision" })),
@@ -66,12 +66,12 @@ function draw(stats, [running, waiting, failed]) {
   );
   const order = (a, b) => b.not_recovered - a.not_recovered || b.count - a.count;
   at("calm").hidden = stats.kinds.length > 0;
-  refill(at("failing"), [...stats.kinds].sort(order).map((kind) => failing(kind, stats)));
+  update(at("failing"), [...stats.kinds].sort(order).map((kind) => failing(kind, stats)));
   at("doubts-part").hidden = stats.doubts_open === 0;
-  refill(at("doubts"), stats.doubts.map(doubt));
+  update(at("doubts"), stats.doubts.map(doubt));
   drawCosts(stats.usage ?? {});
   at("no-gates").hidden = (stats.gates ?? []).length > 0;
-  refill(at("gates"), (stats.gates ?? []).map(gate));
+  update(at("gates"), (stats.gates ?? []).map(gate));
 }
 
 /** What the window cost, by model and by tenant; without prices, the tokens by model. */
@@ -83,11 +83,11 @@ function drawCosts({ currency, cost, by_model: models = {}, cost_by_tenant: tena
   const hasCost = currency !== undefined;
   const paid = (amount) => (hasCost ? h("td", { class: "amount" }, money(amount, currency)) : undefined);
   const count = (n, row) => (row.estimated_tokens > 0 ? h("td", { class: "amount", title: t("estimated-about") }, `≈ ${number(n)}`) : h("td", { class: "amount" }, number(n)));
-  const perModel = ([name, row]) => h("tr", { "data-model": name }, h("th", { scope: "row" }, name), [row.input_tokens, row.output_tokens].map((n) => count(n, row)), h("td", { class: "amount" }, share(row.cache_hit_rate)), paid(row.cost));
-  refill(at("costs-by-model"), head("model", "tokens-read", "tokens-written", "cached-share", ...(hasCost ? ["cost"] : [])), rows.map(perModel));
+  const perModel = ([name, row]) => h("tr", { "data-key": name, "data-model": name }, h("th", { scope: "row" }, name), [row.input_tokens, row.output_tokens].map((n) => count(n, row)), h("td", { class: "amount" }, share(row.cache_hit_rate)), paid(row.cost));
+  update(at("costs-by-model"), head("model", "tokens-read", "tokens-written", "cached-share", ...(hasCost ? ["cost"] : [])), rows.map(perModel));
   const paying = Object.entries(tenants).sort(([, a], [, b]) => b - a);
   at("costs-by-tenant").hidden = !hasCost || paying.length === 0;
-  refill(at("costs-by-tenant"), head("tenant", "cost"), paying.map(([name, amount]) => h("tr", { "data-tenant": name }, h("th", { scope: "row" }, name), paid(amount))));
+  update(at("costs-by-tenant"), head("tenant", "cost"), paying.map(([name, amount]) => h("tr", { "data-key": name, "data-tenant": name }, h("th", { scope: "row" }, name), paid(amount))));
   say(at("costs-total"), hasCost ? t("costs-total", { n: money(cost, currency) }) : "");
 }
 
@@ -105,7 +105,7 @@ function failing(kind, stats) {
   const atLeast = (n) => (who.isMore ? t("at-least", { n: number(n) }) : number(n));
   return h(
     "li",
-    { "data-kind": kind.kind, "data-stops": kind.not_recovered > 0 ? "yes" : undefined },
+    { "data-key": kind.kind, "data-kind": kind.kind, "data-stops": kind.not_recovered > 0 ? "yes" : undefined },
     h("div", { class: "failing-name" }, h("a", { href: `/faults/${encodeURIComponent(kind.code)}` }, titles[kind.kind] ?? kind.kind), " ", h("span", { class: "code" }, kind.code)),
     h("a", { class: "spark", href, "aria-label": t("trend-about", { n: number(trend.late), of: number(trend.early) }) }, spark(trend.counts)),
     h(
@@ -124,7 +124,7 @@ function failing(kind, stats) {
 /** A call in doubt, with the way to the conversation in which it is settled. */
 function doubt({ session_id: id, tool, since, call_id: call }) {
   const age = span(Math.max(0, now() - Date.parse(since)));
-  return h("li", { "data-call": call }, h("a", { class: "tool", href: `/?${new URLSearchParams({ session: id })}` }, tool), h("span", {}, t("since-time", { time: clock(since) })), h("span", { class: "faint" }, age), h("span", { class: "faint" }, call));
+  return h("li", { "data-key": call, "data-call": call }, h("a", { class: "tool", href: `/?${new URLSearchParams({ session: id })}` }, tool), h("span", {}, t("since-time", { time: clock(since) })), h("span", { class: "faint" }, age), h("span", { class: "faint" }, call));
 }
 
 /** Faults over the window as small bars. */
@@ -139,7 +139,7 @@ function gate(gate) {
   const left = Date.parse(gate.until ?? "") - now();
   return h(
     "li",
-    { "data-state": gate.state },
+    { "data-key": `${gate.endpoint} ${gate.model}`, "data-state": gate.state },
     h("p", { class: "gate-name" }, h("i", { class: "dot", "aria-hidden": "true" }), h("b", {}, gate.model), h("span", { class: "state" }, t(isHeld ? "gate-held" : "gate-open")), h("span", { class: "faint" }, gate.endpoint)),
     isHeld ? h("p", {}, t({ rate_limit: "wait-rate", outage: "wait-outage" }[gate.reason] ?? "wait-capacity"), gate.since === undefined ? "" : ` ${t("wait-since")} ${clock(gate.since)} (${span(Math.max(0, now() - Date.parse(gate.since)))})`, left > 0 ? ` · ${t("gate-until", { time: clock(gate.until) })} (${t("wait-left", { time: span(left) })})` : "") : undefined,
     // A session whose request waits or is under way is running.
@@ -151,14 +151,14 @@ function gate(gate) {
 /** The servers that share the journal; a server alone is not listed. */
 function drawNodes({ nodes }) {
   at("servers").hidden = nodes.length < 2;
-  refill(at("nodes"), nodes.map(node));
+  update(at("nodes"), nodes.map(node));
 }
 
 function node(node) {
   const load = `${number(node.cpu_permille / 10)} %`;
   return h(
     "li",
-    { "data-node": node.state },
+    { "data-key": node.holder, "data-node": node.state },
     h("p", { class: "gate-name" }, h("i", { class: "dot", "aria-hidden": "true" }), h("b", {}, node.address), h("span", { class: "state" }, t(`node-${node.state}`)), h("span", { class: "faint" }, node.holder)),
     node.state === "gone" ? h("p", {}, t("node-silent", { time: span(node.silent_ms) })) : h("p", { class: "faint" }, t("node-line", { n: number(node.sessions), of: number(node.session_limit), to: number(node.connections), name: load })),
     h("p", { class: "faint" }, t("node-since", { name: node.version, time: clock(node.started_at) })),

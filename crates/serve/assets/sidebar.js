@@ -1,7 +1,7 @@
 // The sessions beside the conversation: the latest first, found by title, one press away.
 
 import { api } from "./api.js";
-import { ago, at, beforePaint, h, number, refill, say, t } from "./kit.js";
+import { ago, at, beforePaint, h, number, say, t, update } from "./kit.js";
 
 /** Sessions a search by title looks at. */
 const SEARCH_MAX = 1000;
@@ -18,7 +18,7 @@ const draw = beforePaint(() => {
   const wanted = at("side-search").value.trim().toLowerCase();
   const fits = ({ title, session_id: id }) => wanted === "" || (title ?? "").toLowerCase().includes(wanted) || id.startsWith(wanted);
   const found = nested(sessions.filter(fits));
-  refill(at("side-list"), found.map(row));
+  update(at("side-list"), found.map(row));
   at("side-more").hidden = next === undefined || wanted !== "";
   const text = loading && sessions.length === 0 ? t("loading") : wanted === "" ? (sessions.length === 0 ? t("side-none") : "") : t("side-found", { n: number(found.length), of: number(sessions.length) });
   say(at("side-status"), text);
@@ -40,7 +40,7 @@ function row(item) {
   const isHere = item.session_id === current;
   return h(
     "li",
-    { "data-state": item.state, class: item.isPart ? "part" : undefined },
+    { "data-key": item.session_id, "data-state": item.state, class: item.isPart ? "part" : undefined },
     h(
       "a",
       { href: `/?session=${encodeURIComponent(item.session_id)}`, "aria-current": isHere ? "page" : undefined },
@@ -50,12 +50,21 @@ function row(item) {
   );
 }
 
-async function page() {
+function part(after) {
   const query = new URLSearchParams({ limit: String(PAGE) });
-  if (next !== undefined) query.set("after", next);
-  const found = await api(`/v1/sessions?${query}`);
-  const known = new Set(sessions.map(({ session_id: id }) => id));
-  sessions.push(...found.sessions.filter(({ session_id: id }) => !known.has(id)));
+  if (after !== undefined) query.set("after", after);
+  return api(`/v1/sessions?${query}`);
+}
+
+/** Those of the second list that are not in the first one come after it. */
+function joined(first, second) {
+  const known = new Set(first.map(({ session_id: id }) => id));
+  return [...first, ...second.filter(({ session_id: id }) => !known.has(id))];
+}
+
+async function page() {
+  const found = await part(next);
+  sessions = joined(sessions, found.sessions);
   next = found.next ?? undefined;
 }
 
@@ -72,16 +81,10 @@ async function load(work) {
 export function refresh(session) {
   current = session;
   return load(async () => {
-    const before = sessions;
-    sessions = [];
-    const kept = next;
-    next = undefined;
-    await page();
-    const known = new Set(sessions.map(({ session_id: id }) => id));
-    if (before.length > sessions.length) {
-      sessions.push(...before.filter(({ session_id: id }) => !known.has(id)));
-      next = kept;
-    }
+    const found = await part();
+    const isWhole = sessions.length <= found.sessions.length;
+    if (isWhole) next = found.next ?? undefined;
+    sessions = isWhole ? found.sessions : joined(found.sessions, sessions);
   });
 }
 
