@@ -205,10 +205,10 @@ impl Pool {
     /// connection is in a transaction, the statement of another one meets another server there.
     ///
     /// # Errors
-    /// `journal_setting_unsafe`; when the database fails.
+    /// `journal_setting_unsafe`; `journal_connections_full` without room for a second connection; when the database fails.
     pub(crate) async fn check_pooler(&self) -> Result<(), Fault> {
         let operation = Operation::OpenJournal;
-        let failed = |failed| running_fault(failed, &self.address, operation);
+        let failed = |failed: StatementError| failed.into_fault(&self.address, operation);
         let lane = self.write_lane(0);
         self.attempt(lane, "SELECT 1", &[], PATIENCE).await.map_err(failed)?;
         let mut transaction = self.exclusive(operation).await?;
@@ -220,16 +220,23 @@ impl Pool {
     /// A connection for a transaction, which no other caller uses meanwhile.
     ///
     /// # Errors
-    /// When no connection comes about.
+    /// `journal_busy` if no connection came about in time; else by the server's refusal.
     pub(crate) async fn exclusive(&self, operation: Operation) -> Result<Exclusive<'_>, Fault> {
+        let mut retry = Retry::new(&self.address, operation);
         let mut place = self.exclusive.0.lock().await;
-        if self.is_closed.load(Ordering::Acquire) {
-            return Err(Fault::new(Kind::ShuttingDown, operation));
+        loop {
+            if self.is_closed.load(Ordering::Acquire) {
+                return Err(Fault::new(Kind::ShuttingDown, operation));
+            }
+            if place.as_ref().is_some_and(|connection| !connection.is_closed()) {
+                let address = &self.address;
+                return Ok(Exclusive { place, address, operation, is_in_transaction: false });
+            }
+            match connection::connect(&self.address).await {
+                Ok((connection, _)) => *place = Some(Arc::new(connection)),
+                Err(fault) => retry.again(StatementError::NotSent(fault)).await?,
+            }
         }
-        if place.as_ref().is_none_or(|connection| connection.is_closed()) {
-            *place = Some(Arc::new(connection::connect(&self.address).await?.0));
-        }
-        Ok(Exclusive { place, address: &self.address, operation, is_in_transaction: false })
     }
 }
 
@@ -274,11 +281,7 @@ impl<'a> Retry<'a> {
                     || (failed.is_conflict() && self.conflicts < 3)
             }
             StatementError::Unknown(_) => true,
-            StatementError::NotSent(fault) => {
-                fault.kind() == Kind::JournalUnreachable
-                    || fault.kind() == Kind::JournalBusy
-                    || fault.kind() == Kind::JournalReadOnly
-            }
+            StatementError::NotSent(fault) => is_passing(fault),
         };
         if !may_repeat || Instant::now() + self.pause >= self.deadline {
             return Err(running_fault(failed, self.address, self.operation));
@@ -289,14 +292,28 @@ impl<'a> Retry<'a> {
     }
 }
 
-/// The fault of a journal in use: a server that cannot be reached for now is busy, not misconfigured.
+/// Whether a journal in use waits for this to pass: its server is away, full, or not the primary yet.
+pub(crate) fn is_passing(fault: &Fault) -> bool {
+    matches!(
+        fault.kind(),
+        Kind::JournalUnreachable
+            | Kind::JournalConnectionsFull
+            | Kind::JournalBusy
+            | Kind::JournalReadOnly
+    )
+}
+
+/// The fault of a journal in use: a server that cannot be reached for now, or has no free connection, is busy and not
+/// misconfigured.
 pub(crate) fn running_fault(
     failed: StatementError,
     address: &Address,
     operation: Operation,
 ) -> Fault {
     match failed {
-        StatementError::NotSent(fault) if fault.kind() == Kind::JournalUnreachable => {
+        StatementError::NotSent(fault)
+            if [Kind::JournalUnreachable, Kind::JournalConnectionsFull].contains(&fault.kind()) =>
+        {
             let cause = fault.causes().first().cloned().unwrap_or_default();
             errors::busy(address, operation, cause)
         }

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     errors::{self, StatementError},
-    pool::LaneKind,
+    pool::{self, LaneKind},
     shared::PostgresShared,
 };
 
@@ -59,13 +59,13 @@ impl PostgresShared {
         let deadline = Instant::now() + UNKNOWN_MAX;
         let mut conflicts = 0;
         loop {
-            if is_unknown && self.is_written(packed).await? {
+            if is_unknown && self.find_written(packed, deadline).await? {
                 return self.confirm(packed).await;
             }
             let lane = self.pool.write_lane(lane);
             let failed = match group::write(&self.pool, lane, std::slice::from_ref(packed)).await {
                 Ok(written) if written[0] => return Ok(self.announce(packed)),
-                Ok(_) if is_unknown && self.is_written(packed).await? => {
+                Ok(_) if is_unknown && self.find_written(packed, deadline).await? => {
                     return self.confirm(packed).await;
                 }
                 Ok(_) => return self.explain(packed).await,
@@ -86,6 +86,21 @@ impl PostgresShared {
             is_unknown |= matches!(failed, StatementError::Unknown(_));
             if !may_repeat || Instant::now() >= deadline {
                 return Err(self.append_fault(failed));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Whether the database holds exactly this append. While it cannot be read, it is asked again until the deadline.
+    async fn find_written(
+        &self,
+        packed: &PackedAppend<'_>,
+        deadline: Instant,
+    ) -> Result<bool, Fault> {
+        loop {
+            match self.is_written(packed).await {
+                Err(fault) if pool::is_passing(&fault) && Instant::now() < deadline => {}
+                found => return found,
             }
             tokio::time::sleep(PAUSE).await;
         }

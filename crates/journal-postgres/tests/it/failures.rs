@@ -3,10 +3,7 @@
 use std::{
     io::Write as _,
     process::Stdio,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -14,10 +11,11 @@ use crate::support::{
     append, entries,
     marker_proxy::{Action, MarkerProxy},
     read_all, session, world,
+    writers::{LIMIT, check_writers, more, start_writers, within},
 };
 use async_trait::async_trait;
 use budao_core::{
-    event::{Answer, Seq},
+    event::Answer,
     fault::{Fact, Fault, Kind, Operation},
 };
 use budao_journal::{
@@ -30,13 +28,6 @@ use budao_testkit::{
     proxy::{ConnectionPlan, Ending, Lane, Proxy},
 };
 use futures::StreamExt as _;
-
-/// Long enough for any wait here on a busy machine; reaching it is a failure.
-const LIMIT: Duration = Duration::from_secs(60);
-
-async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LIMIT, future).await.expect("in time")
-}
 
 /// How often the server is killed; `cargo xtask crash --postgres` sets it.
 fn kills() -> u32 {
@@ -72,32 +63,6 @@ async fn lease(journal: &dyn Journal, number: u64) -> Lease {
     crate::support::lease(journal, session(number), "writer").await
 }
 
-/// Appends one record after another until it is told to stop. What is unknown is read, as a writer does.
-async fn write_until(
-    journal: &dyn Journal,
-    lease: &Lease,
-    stop: &AtomicBool,
-    answered: &AtomicU64,
-) -> (Seq, u64) {
-    let (mut head, mut unknown) = (0, 0);
-    while !stop.load(Ordering::SeqCst) {
-        match journal.append(Append::new(lease, head, entries(head, 1, 30))).await {
-            Ok(now) => {
-                assert_eq!(now, head + 1);
-                head = now;
-                answered.fetch_add(1, Ordering::SeqCst);
-            }
-            Err(AppendError::Conflict { head: now }) => {
-                assert_eq!(now, head + 1, "only this writer moves the head");
-                head = now;
-            }
-            Err(AppendError::Failed(_)) => unknown += 1,
-            Err(AppendError::Fenced) => panic!("nobody took the lease"),
-        }
-    }
-    (head, unknown)
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_answered_is_missing_and_nothing_is_there_twice_after_the_server_was_killed() {
     let Some(server) = PostgresServer::start() else { return };
@@ -115,45 +80,6 @@ async fn nothing_answered_is_missing_and_nothing_is_there_twice_after_the_server
     stop.store(true, Ordering::SeqCst);
     check_writers(&*journal, writers).await;
     journal.close().await;
-}
-
-type Writers = Vec<tokio::task::JoinHandle<(Seq, u64)>>;
-
-/// Starts a writer for each of so many sessions, with a switch to stop them and a count of answered appends.
-async fn start_writers(
-    journal: &Arc<dyn Journal>,
-    count: u64,
-) -> (Writers, Arc<AtomicBool>, Arc<AtomicU64>) {
-    let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let mut writers = Vec::new();
-    for number in 0..count {
-        let lease = lease(&**journal, number).await;
-        let (journal, stop) = (Arc::clone(journal), Arc::clone(&stop));
-        let answered = Arc::clone(&answered);
-        writers.push(tokio::spawn(async move {
-            write_until(&*journal, &lease, &stop, &answered).await
-        }));
-    }
-    (writers, stop, answered)
-}
-
-/// Waits until so many more appends were answered.
-async fn more(answered: &AtomicU64, count: u64) {
-    let until = answered.load(Ordering::SeqCst) + count;
-    while answered.load(Ordering::SeqCst) < until {
-        tokio::task::yield_now().await;
-    }
-}
-
-/// Compares the records of each session with what its writer was answered.
-async fn check_writers(journal: &dyn Journal, writers: Writers) {
-    for (number, writer) in (0..).zip(writers) {
-        let (head, _) = within(writer).await.unwrap();
-        // `read_all` checks that each record is the one after the last.
-        let records = read_all(journal, session(number)).await.len() as u64;
-        assert!(records >= head, "session {number} lost a record");
-        assert!(records <= head + 1, "at most one was on its way");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

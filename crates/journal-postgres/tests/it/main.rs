@@ -9,6 +9,7 @@
 
 mod check;
 mod conformance;
+mod connections;
 mod copy;
 mod failures;
 mod model;

@@ -1,6 +1,7 @@
 //! What several subjects need.
 
 pub(crate) mod marker_proxy;
+pub(crate) mod writers;
 
 use std::sync::Arc;
 
