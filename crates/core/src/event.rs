@@ -333,6 +333,9 @@ pub enum Event {
         attempt: u32,
         /// The id of the process.
         worker: String,
+        /// The user whose process it is.
+        #[serde(default)]
+        by: String,
     },
     /// The process that claimed the call reported its end. `ToolCallEnded` follows, with the result as the model sees it.
     ToolCallReported {
@@ -342,6 +345,9 @@ pub enum Event {
         attempt: u32,
         /// The id of the process.
         worker: String,
+        /// The user whose process it is.
+        #[serde(default)]
+        by: String,
         /// What the process said.
         report: WorkerReport,
     },

@@ -42,6 +42,12 @@ pub struct OfferedTool {
 }
 
 impl OfferedTool {
+    /// The size of the tool as JSON, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        serde_json::to_vec(self).map_or(usize::MAX, |text| text.len())
+    }
+
     /// A digest over everything that the worker says of the tool. Another description or schema is another version.
     #[must_use]
     pub fn version(&self) -> String {
@@ -78,14 +84,38 @@ pub struct ToolRoute {
     pub version: String,
 }
 
+/// The bounds on what all workers together offer to one session. The server takes them from its configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfferBounds {
+    /// The most tools.
+    pub tools: usize,
+    /// Names, descriptions and schemas, in bytes of JSON.
+    pub bytes: usize,
+}
+
+impl Default for OfferBounds {
+    fn default() -> Self {
+        Self { tools: 256, bytes: 1024 * 1024 }
+    }
+}
+
+/// The process that claimed a call. Ids of processes are unique among those of one user only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerClaim {
+    /// The id of the process.
+    pub worker: String,
+    /// The user whose process it is, as `tenant/user`.
+    pub by: String,
+}
+
 /// How far a call got that a worker runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RemoteCall {
     /// The worker and the version of the tool.
     pub route: ToolRoute,
-    /// The id of the process that claimed the current attempt; absent if it never began.
+    /// The process that claimed the current attempt; absent if it never began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub claim: Option<String>,
+    pub claim: Option<WorkerClaim>,
     /// The result of the current attempt, as the worker reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<WorkerReport>,

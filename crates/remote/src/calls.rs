@@ -13,6 +13,8 @@ use budao_tools::Reconciliation;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
+use crate::roster::ProcessKey;
+
 /// Names a call across all sessions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallKey {
@@ -118,8 +120,8 @@ pub enum WorkerMessage {
 /// How far an open call got, for the task that waits for it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallStatus {
-    /// The id of the process that claimed it.
-    pub(crate) claim: Option<Arc<str>>,
+    /// The process that claimed it.
+    pub(crate) claim: Option<ProcessKey>,
     /// The end that the process reported, durable.
     pub(crate) report: Option<WorkerReport>,
     /// The answer to the question what became of the call.
@@ -141,12 +143,12 @@ pub(crate) struct OpenCall {
     pub(crate) shown: u64,
     /// Bytes of progress output so far.
     pub(crate) output_bytes: usize,
-    /// The ids of the processes that were offered the call.
-    pub(crate) offered_to: Vec<Arc<str>>,
+    /// The processes that were offered the call.
+    pub(crate) offered_to: Vec<ProcessKey>,
 }
 
 impl OpenCall {
-    pub(crate) fn claim(&self) -> Option<Arc<str>> {
+    pub(crate) fn claim(&self) -> Option<ProcessKey> {
         self.status.borrow().claim.clone()
     }
 }

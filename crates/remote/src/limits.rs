@@ -5,6 +5,7 @@ use std::time::Duration;
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     limits::millis,
+    remote::OfferBounds,
 };
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +67,14 @@ impl Default for WorkerLimits {
             wait_max: Duration::from_secs(24 * 3600),
             forgotten: Duration::from_secs(24 * 3600),
         }
+    }
+}
+
+impl WorkerLimits {
+    /// The bounds on what all workers together offer to one session: those of a tenant.
+    #[must_use]
+    pub fn session_bounds(&self) -> OfferBounds {
+        OfferBounds { tools: self.tools, bytes: self.tenant_bytes }
     }
 }
 

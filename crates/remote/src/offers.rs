@@ -1,6 +1,10 @@
 //! What a worker offers: the checks of an offer, and the tools of each tenant that outlive a connection.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use budao_core::{
     event::SessionId,
@@ -17,6 +21,9 @@ use crate::limits::{WorkerLimits, limit_reached};
 
 /// Versions of one tool that are kept: calls of an older one may still be open.
 const VERSIONS: usize = 4;
+
+/// How exactly the journal knows when a tool was last there. A tool is kept for as much longer.
+pub(crate) const SEEN_INTERVAL: Duration = Duration::from_secs(15 * 60);
 
 /// The sessions that an offer is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +86,7 @@ pub(crate) fn check_offer(
     if offer.tools.len() > limits.worker_tools {
         return Err(limit_reached("worker_tools", limits.worker_tools));
     }
-    let mut names = std::collections::BTreeSet::new();
+    let mut names = BTreeSet::new();
     for (index, offered) in offer.tools.iter().enumerate() {
         let field = |name: &str| format!("content.tools[{index}].{name}");
         let name = &offered.name;
@@ -118,15 +125,11 @@ pub(crate) fn check_offer(
 /// # Errors
 /// The toolbox refuses the name or the schema, or it is too large.
 pub fn check_tool(offered: &OfferedTool, limits: &WorkerLimits) -> Result<(), Fault> {
-    let bytes = bytes_of(offered);
+    let bytes = offered.bytes();
     if bytes > limits.tool_bytes {
         return Err(limit_reached("tool_bytes", limits.tool_bytes).with(Fact::Actual, bytes));
     }
     crate::tool::check(offered)
-}
-
-fn bytes_of(offered: &OfferedTool) -> usize {
-    serde_json::to_vec(offered).map_or(usize::MAX, |text| text.len())
 }
 
 pub(crate) fn millis(duration: Duration) -> u64 {
@@ -142,11 +145,25 @@ pub(crate) struct KnownTool {
     pub(crate) owner: String,
     /// The versions, the newest last. The model sees the newest.
     pub(crate) versions: Vec<(String, Arc<OfferedTool>)>,
-    /// When a process last offered it.
+    /// When a connected process last offered it, up to [`SEEN_INTERVAL`] ago.
     pub(crate) seen: Timestamp,
 }
 
+/// A tool that a connected process of this server offers to its tenant.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ConnectedTool {
+    pub(crate) name: String,
+    pub(crate) worker: String,
+    pub(crate) owner: String,
+}
+
 impl KnownTool {
+    fn see(&mut self, now: Timestamp) {
+        if now.since(self.seen) >= SEEN_INTERVAL {
+            self.seen = now;
+        }
+    }
+
     pub(crate) fn newest(&self) -> Option<&(String, Arc<OfferedTool>)> {
         self.versions.last()
     }
@@ -164,39 +181,53 @@ pub(crate) struct TenantTools {
 }
 
 impl TenantTools {
+    /// Notes that the tools of connected processes are there, and forgets those that no process offered for long.
+    pub(crate) fn refresh(
+        &mut self,
+        connected: &BTreeSet<ConnectedTool>,
+        now: Timestamp,
+        limits: &WorkerLimits,
+    ) {
+        for tool in connected {
+            if let Some(known) = self.tools.get_mut(&tool.name)
+                && (&known.worker, &known.owner) == (&tool.worker, &tool.owner)
+            {
+                known.see(now);
+            }
+        }
+        let kept = limits.forgotten.saturating_add(SEEN_INTERVAL);
+        self.tools.retain(|_, tool| now.since(tool.seen) < kept);
+    }
+
     /// Adds what a worker offers.
     ///
     /// # Errors
-    /// Another worker or user offers the name, or a bound is reached. Nothing is changed then.
+    /// Another worker or user offers the name, or a bound is reached. Some tools may have been added then.
     pub(crate) fn add(
         &mut self,
         (worker, owner): (&str, &str),
         offered: &[OfferedTool],
         now: Timestamp,
         limits: &WorkerLimits,
-    ) -> Result<bool, Fault> {
-        let mut next = self.clone();
-        next.tools.retain(|_, tool| now.since(tool.seen) < limits.forgotten);
+    ) -> Result<(), Fault> {
         for (index, offered) in offered.iter().enumerate() {
-            if let Some(known) = next.tools.get(&offered.name)
+            if let Some(known) = self.tools.get(&offered.name)
                 && (known.worker != worker || known.owner != owner)
             {
                 let field = format!("content.tools[{index}].name");
                 let rule = format!("the worker `{}` offers this name", known.worker);
                 return Err(violation_fault(field, rule, &offered.name));
             }
-            next.insert((worker, owner), offered, now);
+            self.insert((worker, owner), offered, now);
         }
-        if next.tools.len() > limits.tools {
+        if self.tools.len() > limits.tools {
             return Err(limit_reached("tenant_tools", limits.tools));
         }
-        let bytes: usize = next.all().map(|tool| bytes_of(tool)).sum();
+        let bytes: usize = self.all().map(|tool| tool.bytes()).sum();
         if bytes > limits.tenant_bytes {
             return Err(limit_reached("tenant_tool_bytes", limits.tenant_bytes));
         }
-        let is_changed = !next.has_same_tools(self);
-        *self = next;
-        Ok(is_changed)
+        Ok(())
     }
 
     fn insert(&mut self, (worker, owner): (&str, &str), offered: &OfferedTool, now: Timestamp) {
@@ -207,8 +238,11 @@ impl TenantTools {
             versions: Vec::new(),
             seen: now,
         });
-        known.seen = now;
         let at = known.versions.iter().position(|(it, _)| *it == version);
+        match at {
+            Some(at) if at + 1 == known.versions.len() => known.see(now),
+            _ => known.seen = now,
+        }
         let entry = match at {
             Some(at) => known.versions.remove(at),
             None => (version, Arc::new(offered.clone())),

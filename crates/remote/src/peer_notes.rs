@@ -24,6 +24,7 @@ use serde_json::Value;
 use crate::{
     calls::{CallKey, CallOffer, CallPurpose, CancelReason},
     offers::millis,
+    roster::ProcessKey,
     workers::Workers,
 };
 
@@ -42,8 +43,8 @@ pub(crate) struct PeerNote {
     pub(crate) cancels: Vec<PeerCancel>,
     pub(crate) outputs: Vec<PeerOutput>,
     pub(crate) answers: Vec<PeerAnswer>,
-    /// The connected processes: tenant and id.
-    pub(crate) workers: BTreeSet<(String, String)>,
+    /// The connected processes.
+    pub(crate) workers: BTreeSet<ProcessKey>,
     /// Open calls by tenant.
     pub(crate) open: BTreeMap<String, usize>,
 }
@@ -71,8 +72,7 @@ pub(crate) struct PeerCall {
 /// A call that the process which claimed it should stop.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PeerCancel {
-    pub(crate) tenant: String,
-    pub(crate) worker_id: String,
+    pub(crate) process: ProcessKey,
     session: SessionId,
     call: CallId,
     pub(crate) attempt: u32,
@@ -85,7 +85,7 @@ pub(crate) struct PeerOutput {
     session: SessionId,
     call: CallId,
     pub(crate) attempt: u32,
-    pub(crate) worker_id: String,
+    pub(crate) process: ProcessKey,
     /// Counts the pieces of the call, from 1: a note is read many times.
     pub(crate) number: u64,
     pub(crate) text: String,
@@ -186,15 +186,13 @@ impl PeerCall {
 
 impl PeerCancel {
     pub(crate) fn new(
-        tenant: &str,
-        worker_id: &str,
+        process: &ProcessKey,
         key: &CallKey,
         attempt: u32,
         reason: CancelReason,
     ) -> Self {
         Self {
-            tenant: tenant.to_owned(),
-            worker_id: worker_id.to_owned(),
+            process: process.clone(),
             session: key.session,
             call: key.call.clone(),
             attempt,
@@ -219,11 +217,11 @@ impl PeerOutput {
     pub(crate) fn new(
         key: &CallKey,
         attempt: u32,
-        worker_id: &str,
+        process: &ProcessKey,
         (number, text): (u64, String),
     ) -> Self {
         let (session, call) = (key.session, key.call.clone());
-        Self { session, call, attempt, worker_id: worker_id.to_owned(), number, text }
+        Self { session, call, attempt, process: process.clone(), number, text }
     }
 
     pub(crate) fn key(&self) -> CallKey {

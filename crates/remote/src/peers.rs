@@ -34,9 +34,8 @@ const PIECES: usize = 256;
 /// A call of a session on another server that was offered to a process here.
 #[derive(Debug)]
 pub(crate) struct ForeignCall {
-    pub(crate) tenant: Arc<str>,
     pub(crate) offer: Arc<CallOffer>,
-    pub(crate) worker_id: Arc<str>,
+    pub(crate) process: ProcessKey,
     pub(crate) is_claimed: bool,
     /// Pieces and bytes of progress so far.
     pub(crate) outputs: u64,
@@ -46,14 +45,14 @@ pub(crate) struct ForeignCall {
 /// What the other servers count for the bounds of each tenant.
 #[derive(Debug, Default)]
 pub(crate) struct PeerCounts {
-    pub(crate) workers: BTreeSet<(String, String)>,
+    pub(crate) workers: BTreeSet<ProcessKey>,
     pub(crate) open: BTreeMap<String, usize>,
 }
 
 impl PeerCounts {
     /// Processes of a tenant that are connected elsewhere.
     pub(crate) fn workers_of(&self, tenant: &str) -> usize {
-        self.workers.iter().filter(|(of, _)| of == tenant).count()
+        self.workers.iter().filter(|id| *id.tenant == *tenant).count()
     }
 
     /// Calls of a tenant that are open elsewhere.
@@ -63,7 +62,7 @@ impl PeerCounts {
 }
 
 /// A process here that is gone with a call of a session on another server.
-pub(crate) type LostCall = (CallKey, u32, Arc<str>);
+pub(crate) type LostCall = (CallKey, u32, ProcessKey);
 
 impl Roster {
     /// What the other servers should know.
@@ -85,9 +84,7 @@ impl Roster {
             outputs: self.outputs.iter().map(|(_, output)| output.clone()).collect(),
             answers: self.answers.iter().map(|(_, answer)| answer.clone()).collect(),
             open: self.open.iter().map(|(tenant, open)| (tenant.to_string(), *open)).collect(),
-            workers: connected
-                .map(|((tenant, id), _)| (tenant.to_string(), id.to_string()))
-                .collect(),
+            workers: connected.map(|(id, _)| id.clone()).collect(),
         }
     }
 
@@ -105,15 +102,14 @@ impl Roster {
             let (tenant, offer): (Arc<str>, _) =
                 (call.tenant.as_str().into(), Arc::new(call.offer()));
             let Some((id, link)) = self.free_worker(&tenant, &offer, &[]) else { continue };
-            if let Some(worker) = self.processes.get_mut(&(Arc::clone(&tenant), Arc::clone(&id))) {
+            if let Some(worker) = self.processes.get_mut(&id) {
                 worker.offered.insert(key.clone());
             }
-            let worker_id = Arc::clone(&id);
-            let message = WorkerMessage::Call { worker_id: id, offer: Arc::clone(&offer) };
+            let worker_id = Arc::clone(&id.id);
+            let message = WorkerMessage::Call { worker_id, offer: Arc::clone(&offer) };
             out.push((link, message));
-            let (is_claimed, outputs, output_bytes) = (false, 0, 0);
-            let foreign =
-                ForeignCall { tenant, offer, worker_id, is_claimed, outputs, output_bytes };
+            let (process, is_claimed, outputs, output_bytes) = (id, false, 0, 0);
+            let foreign = ForeignCall { offer, process, is_claimed, outputs, output_bytes };
             self.foreign.insert(key, foreign);
         }
     }
@@ -122,16 +118,16 @@ impl Roster {
     fn take_peer_cancels(&mut self, note: &PeerNote, out: &mut Deliveries) {
         for cancel in &note.cancels {
             let (key, reason) = (cancel.key(), cancel.reason());
-            let id: ProcessKey = (cancel.tenant.as_str().into(), cancel.worker_id.as_str().into());
+            let id = &cancel.process;
             let is_held = self.foreign.get(&key).is_some_and(|it| {
-                it.is_claimed && it.worker_id == id.1 && it.offer.attempt == cancel.attempt
+                it.is_claimed && it.process == *id && it.offer.attempt == cancel.attempt
             });
             if !is_held {
                 continue;
             }
-            let link = self.processes.get(&id).and_then(|worker| worker.link.as_ref());
+            let link = self.processes.get(id).and_then(|worker| worker.link.as_ref());
             if let Some((_, link)) = link {
-                let (worker_id, attempt) = (Arc::clone(&id.1), cancel.attempt);
+                let (worker_id, attempt) = (Arc::clone(&id.id), cancel.attempt);
                 let message =
                     WorkerMessage::Cancel { worker_id, key: key.clone(), attempt, reason };
                 out.push((Arc::clone(link), message));
@@ -146,7 +142,7 @@ impl Roster {
     fn take_peer_reports(&mut self, note: &PeerNote) {
         for output in &note.outputs {
             let Some(call) = self.calls.get_mut(&output.key()) else { continue };
-            let is_holder = call.claim().is_some_and(|claim| *claim == *output.worker_id);
+            let is_holder = call.claim().is_some_and(|claim| claim == output.process);
             if is_holder && call.offer.attempt == output.attempt && output.number > call.shown {
                 call.shown = output.number;
                 // A full channel drops the piece: progress is best effort.
@@ -170,19 +166,19 @@ impl Roster {
     pub(crate) fn show_elsewhere(
         &mut self,
         key: &CallKey,
-        worker_id: &str,
+        process: &ProcessKey,
         (text, limit): (String, usize),
         now: Timestamp,
     ) -> bool {
         let foreign = self.foreign.get_mut(key);
-        let Some(call) = foreign.filter(|it| it.is_claimed && *it.worker_id == *worker_id) else {
+        let Some(call) = foreign.filter(|it| it.is_claimed && it.process == *process) else {
             return false;
         };
         let bytes = call.output_bytes.saturating_add(text.len());
         if bytes <= limit && self.outputs.len() < PIECES {
             (call.outputs, call.output_bytes) = (call.outputs + 1, bytes);
             let piece = (call.outputs, text);
-            self.outputs.push((now, PeerOutput::new(key, call.offer.attempt, worker_id, piece)));
+            self.outputs.push((now, PeerOutput::new(key, call.offer.attempt, process, piece)));
         }
         true
     }
@@ -191,13 +187,13 @@ impl Roster {
     pub(crate) fn answer_elsewhere(
         &mut self,
         key: &CallKey,
-        worker_id: &str,
+        process: &ProcessKey,
         verdict: PeerVerdict,
         now: Timestamp,
     ) -> bool {
         let is_asked = |call: &&ForeignCall| {
             let is_question = call.offer.purpose == CallPurpose::Reconcile;
-            is_question && call.is_claimed && *call.worker_id == *worker_id
+            is_question && call.is_claimed && call.process == *process
         };
         let Some(call) = self.foreign.get(key).filter(is_asked) else { return false };
         if self.answers.len() < PIECES {
@@ -211,9 +207,8 @@ impl Roster {
     /// the server that showed it may be dead, and the claim is decided by the next one.
     fn drop_settled_calls(&mut self, waiting: &BTreeSet<CallKey>) {
         let is_claiming = |key: &CallKey, call: &ForeignCall| {
-            let id = (Arc::clone(&call.tenant), Arc::clone(&call.worker_id));
             let claim = (key.clone(), call.offer.attempt);
-            self.processes.get(&id).is_some_and(|worker| worker.declared.contains(&claim))
+            self.processes.get(&call.process).is_some_and(|worker| worker.declared.contains(&claim))
         };
         let settled: Vec<CallKey> = self
             .foreign
@@ -230,7 +225,7 @@ impl Roster {
     /// Forgets a call of another server's session: it ended, or its claim was refused.
     pub(crate) fn forget_foreign(&mut self, key: &CallKey) {
         let Some(call) = self.foreign.remove(key) else { return };
-        if let Some(worker) = self.processes.get_mut(&(call.tenant, call.worker_id)) {
+        if let Some(worker) = self.processes.get_mut(&call.process) {
             worker.offered.remove(key);
             worker.held.remove(key);
             worker.declared.remove(&(key.clone(), call.offer.attempt));
@@ -240,18 +235,15 @@ impl Roster {
     /// Forgets the processes that left this server for another one. The calls of other servers' sessions that they hold are
     /// awaited by those servers.
     fn forget_departed(&mut self) {
-        let is_elsewhere = |id: &ProcessKey| {
-            self.elsewhere.workers.contains(&(id.0.to_string(), id.1.to_string()))
-        };
         let departed: Vec<ProcessKey> = self
             .processes
             .iter()
-            .filter(|(id, worker)| worker.link.is_none() && is_elsewhere(id))
+            .filter(|(id, worker)| worker.link.is_none() && self.elsewhere.workers.contains(*id))
             .map(|(id, _)| id.clone())
             .collect();
         for id in departed {
             self.processes.remove(&id);
-            self.foreign.retain(|_, call| (&call.tenant, &call.worker_id) != (&id.0, &id.1));
+            self.foreign.retain(|_, call| call.process != id);
         }
     }
 
@@ -263,14 +255,12 @@ impl Roster {
             .iter()
             .filter(|(_, call)| !call.status.borrow().is_lost)
             .filter_map(|(key, call)| {
-                let id = (Arc::clone(&call.tenant), call.claim()?);
-                Some((id, key.clone(), call.offer.route.worker.clone()))
+                Some((call.claim()?, key.clone(), call.offer.route.worker.clone()))
             })
             .collect();
         let mut awaited = Vec::new();
         for (id, key, name) in claims {
-            let name_of = (id.0.to_string(), id.1.to_string());
-            let is_elsewhere = self.elsewhere.workers.contains(&name_of);
+            let is_elsewhere = self.elsewhere.workers.contains(&id);
             let is_here = self.processes.get(&id).map(|worker| worker.link.is_some());
             if is_elsewhere && is_here != Some(true) {
                 self.processes.remove(&id);
@@ -289,7 +279,7 @@ impl Roster {
 }
 
 impl Workers {
-    /// Exchanges notes with the other living servers. `engine` takes the report of a process here that is gone with a
+    /// Exchanges notes with the other living servers, and keeps the tools of connected processes known. `engine` takes the report of a process here that is gone with a
     /// call of a session elsewhere.
     ///
     /// # Errors
@@ -300,6 +290,7 @@ impl Workers {
         peers: &[String],
         engine: &dyn Engine,
     ) -> Result<(), Fault> {
+        self.keep_tools().await;
         if peers.is_empty() {
             self.forget_peers();
             return Ok(());
@@ -350,13 +341,13 @@ impl Workers {
         }
     }
 
-    /// Reports in place of a process that is gone. The session decides what follows.
-    async fn report_lost(&self, (key, attempt, worker): LostCall, engine: &dyn Engine) {
+    /// Reports in place of a process that is gone, in the name of its user. The session decides what follows.
+    async fn report_lost(&self, (key, attempt, process): LostCall, engine: &dyn Engine) {
+        let (worker, by) = (process.id.to_string(), process.owner.to_string());
         let id = CommandId::from(format!("lost-{}-{attempt}-{worker}", key.call));
         let report = Box::new(WorkerReport::Lost);
-        let body =
-            CommandBody::ReportCall { call: key.call, attempt, worker: worker.to_string(), report };
-        if let Err(fault) = engine.submit(key.session, Command::new(id, "workers", body)).await {
+        let body = CommandBody::ReportCall { call: key.call, attempt, worker, report };
+        if let Err(fault) = engine.submit(key.session, Command::new(id, by, body)).await {
             tracing::warn!(session = %key.session, %fault, "reporting a lost worker failed");
         }
     }
@@ -436,7 +427,7 @@ mod tests {
 
     #[test]
     fn a_claim_under_way_outlives_the_server_that_showed_the_call() {
-        let id: ProcessKey = ("acme".into(), "w-1".into());
+        let id = ProcessKey { tenant: "acme".into(), owner: "acme/bot".into(), id: "w-1".into() };
         let mut process = RosterProcess::absent("billing", Timestamp::default());
         process.tools.insert("pay".to_owned(), "v1".to_owned());
         process.link = Some(("1".to_owned(), Arc::new(Link)));

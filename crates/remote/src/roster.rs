@@ -10,13 +10,14 @@ use std::{
 use budao_core::{
     event::SessionId,
     fault::Fault,
-    remote::{RemoteCall, ToolRoute},
+    remote::{RemoteCall, ToolRoute, WorkerClaim},
     time::Timestamp,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::{
     calls::{CallKey, CallOffer, CallPurpose, CancelReason, OpenCall, WorkerMessage},
-    offers::OfferScope,
+    offers::{ConnectedTool, OfferScope},
     peer_notes::{PeerAnswer, PeerCancel, PeerOutput},
     peers::{ForeignCall, LostCall, PeerCounts},
     workers::{ClaimCheck, WorkerLink, not_open},
@@ -30,8 +31,22 @@ const RESTORED_MAX: usize = 65_536;
 /// Messages to send, each with the connection of its worker.
 pub(crate) type Deliveries = Vec<(Arc<dyn WorkerLink>, WorkerMessage)>;
 
-/// The tenant and the id of a process.
-pub(crate) type ProcessKey = (Arc<str>, Arc<str>);
+/// Names a process across all tenants. Two users may choose the same id; their processes have nothing in common.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct ProcessKey {
+    pub(crate) tenant: Arc<str>,
+    /// The user whose process it is, as `tenant/user`.
+    pub(crate) owner: Arc<str>,
+    pub(crate) id: Arc<str>,
+}
+
+impl ProcessKey {
+    /// The process that claimed a call of this tenant.
+    fn of_claim(tenant: &Arc<str>, claim: &WorkerClaim) -> Self {
+        let (owner, id) = (claim.by.as_str().into(), claim.worker.as_str().into());
+        Self { tenant: Arc::clone(tenant), owner, id }
+    }
+}
 
 /// The tenant, the tool and the version that calls wait for.
 type QueueKey = (Arc<str>, String, String);
@@ -40,7 +55,6 @@ type QueueKey = (Arc<str>, String, String);
 #[derive(Debug)]
 pub(crate) struct RosterProcess {
     pub(crate) name: String,
-    pub(crate) owner: String,
     pub(crate) scope: OfferScope,
     /// The version of each tool that the process runs.
     pub(crate) tools: BTreeMap<String, String>,
@@ -65,7 +79,6 @@ impl RosterProcess {
     pub(crate) fn absent(name: &str, now: Timestamp) -> Self {
         Self {
             name: name.to_owned(),
-            owner: String::new(),
             scope: OfferScope::Tenant,
             tools: BTreeMap::new(),
             capacity: 0,
@@ -140,6 +153,27 @@ impl Roster {
         here.saturating_add(self.elsewhere.open_of(tenant))
     }
 
+    /// The tools that connected processes offer to all sessions of a tenant.
+    pub(crate) fn connected_tools(&self, tenant: &str) -> BTreeSet<ConnectedTool> {
+        let offering = self.processes.iter().filter(|(id, it)| {
+            *id.tenant == *tenant && it.link.is_some() && it.scope == OfferScope::Tenant
+        });
+        let tool = |id: &ProcessKey, worker: &RosterProcess, name: &String| ConnectedTool {
+            name: name.clone(),
+            worker: worker.name.clone(),
+            owner: id.owner.to_string(),
+        };
+        offering
+            .flat_map(|(id, worker)| worker.tools.keys().map(move |name| tool(id, worker, name)))
+            .collect()
+    }
+
+    /// The tenants with a connected process.
+    pub(crate) fn connected_tenants(&self) -> BTreeSet<Arc<str>> {
+        let connected = self.processes.iter().filter(|(_, worker)| worker.link.is_some());
+        connected.map(|(id, _)| Arc::clone(&id.tenant)).collect()
+    }
+
     /// Checks that a process may claim a call, and says who decides about the claim.
     ///
     /// # Errors
@@ -152,14 +186,14 @@ impl Roster {
     ) -> Result<ClaimCheck, Fault> {
         let not_offered = || not_open(key, "it was not offered to this worker");
         if let Some(foreign) = self.foreign.get(key) {
-            let is_offered = foreign.worker_id == id.1 && foreign.offer.attempt == attempt;
+            let is_offered = foreign.process == *id && foreign.offer.attempt == attempt;
             return is_offered
                 .then_some(ClaimCheck::Open(foreign.offer.purpose))
                 .ok_or_else(not_offered);
         }
         let worker = self.processes.get(id);
         let declares = worker.is_some_and(|it| it.declared.contains(&(key.clone(), attempt)));
-        let Some(call) = self.calls.get(key).filter(|call| call.tenant == id.0) else {
+        let Some(call) = self.calls.get(key).filter(|call| call.tenant == id.tenant) else {
             return declares
                 .then_some(ClaimCheck::Declared)
                 .ok_or_else(|| not_open(key, "it is over"));
@@ -168,14 +202,14 @@ impl Roster {
             return Err(not_open(key, "it is another attempt"));
         }
         let claim = call.claim();
-        if claim.as_ref().is_some_and(|other| *other != id.1) {
+        if claim.as_ref().is_some_and(|other| other != id) {
             return Err(not_open(key, "another worker has claimed it"));
         }
         // An earlier process of the server may have offered it.
         let offer = &call.offer;
         let was_offered =
             || declares && worker.is_some_and(|it| it.runs(key.session, &offer.tool, &offer.route));
-        match claim.is_some() || call.offered_to.contains(&id.1) || was_offered() {
+        match claim.is_some() || call.offered_to.contains(id) || was_offered() {
             true => Ok(ClaimCheck::Open(offer.purpose)),
             false => Err(not_offered()),
         }
@@ -207,19 +241,19 @@ impl Roster {
             }
             return None;
         };
-        let claim: Option<Arc<str>> = remote.claim.as_deref().map(Arc::from);
-        let (tenant, name) = (Arc::clone(&call.tenant), call.offer.route.worker.clone());
+        let claim = remote.claim.as_ref().map(|it| ProcessKey::of_claim(&call.tenant, it));
+        let name = call.offer.route.worker.clone();
         let others = call.offered_to.clone();
         call.status.send_modify(|status| {
             status.claim.clone_from(&claim);
             status.report.clone_from(&remote.report);
         });
         for other in others.into_iter().chain(claim.clone()) {
-            if let Some(worker) = self.processes.get_mut(&(Arc::clone(&tenant), other)) {
+            if let Some(worker) = self.processes.get_mut(&other) {
                 worker.offered.remove(key);
             }
         }
-        let id = (tenant, claim.filter(|_| remote.report.is_none())?);
+        let id = claim.filter(|_| remote.report.is_none())?;
         self.hold(key, attempt, id, &name, now)
     }
 
@@ -278,13 +312,13 @@ impl Roster {
         let (tenant, offer) = (Arc::clone(&call.tenant), Arc::clone(&call.offer));
         let asked = call.offered_to.clone();
         match self.free_worker(&tenant, &offer, &asked) {
-            Some((worker_id, link)) => {
-                let id = (tenant, Arc::clone(&worker_id));
+            Some((id, link)) => {
                 if let Some(worker) = self.processes.get_mut(&id) {
                     worker.offered.insert(key.clone());
                 }
+                let worker_id = Arc::clone(&id.id);
                 if let Some(call) = self.calls.get_mut(key) {
-                    call.offered_to.push(Arc::clone(&worker_id));
+                    call.offered_to.push(id);
                 }
                 out.push((link, WorkerMessage::Call { worker_id, offer }));
             }
@@ -306,10 +340,10 @@ impl Roster {
         if out.len() > before {
             return;
         }
-        let Some(worker_id) = call.offered_to.last().cloned() else { return };
-        let worker = self.processes.get(&(Arc::clone(&call.tenant), Arc::clone(&worker_id)));
+        let Some(id) = call.offered_to.last() else { return };
+        let worker = self.processes.get(id);
         if let Some((_, link)) = worker.and_then(|worker| worker.link.as_ref()) {
-            let offer = Arc::clone(&call.offer);
+            let (worker_id, offer) = (Arc::clone(&id.id), Arc::clone(&call.offer));
             out.push((Arc::clone(link), WorkerMessage::Call { worker_id, offer }));
         }
     }
@@ -319,15 +353,16 @@ impl Roster {
         &self,
         tenant: &Arc<str>,
         offer: &CallOffer,
-        asked: &[Arc<str>],
-    ) -> Option<(Arc<str>, Arc<dyn WorkerLink>)> {
-        let first = (Arc::clone(tenant), Arc::from(""));
-        let of_tenant = self.processes.range(first..).take_while(|((it, _), _)| it == tenant);
-        let ((_, id), worker) = of_tenant
-            .filter(|((_, id), worker)| !asked.contains(id) && worker.takes(offer))
+        asked: &[ProcessKey],
+    ) -> Option<(ProcessKey, Arc<dyn WorkerLink>)> {
+        let first =
+            ProcessKey { tenant: Arc::clone(tenant), owner: Arc::from(""), id: Arc::from("") };
+        let of_tenant = self.processes.range(first..).take_while(|(id, _)| id.tenant == *tenant);
+        let (id, worker) = of_tenant
+            .filter(|(id, worker)| !asked.contains(id) && worker.takes(offer))
             .min_by_key(|(_, worker)| worker.load())?;
         let (_, link) = worker.link.as_ref()?;
-        Some((Arc::clone(id), Arc::clone(link)))
+        Some((id.clone(), Arc::clone(link)))
     }
 
     /// Offers waiting calls to a process that has room.
@@ -339,7 +374,7 @@ impl Roster {
         let queues: Vec<QueueKey> = worker
             .tools
             .iter()
-            .map(|(tool, version)| (Arc::clone(&id.0), tool.clone(), version.clone()))
+            .map(|(tool, version)| (Arc::clone(&id.tenant), tool.clone(), version.clone()))
             .filter(|queue| self.waiting.contains_key(queue))
             .collect();
         for queue in queues {
@@ -381,25 +416,22 @@ impl Roster {
             (status.claim.clone(), status.report.is_some() || status.reconciliation.is_some())
         };
         if let (Some(id), false) = (&claim, is_reported) {
-            self.cancel_elsewhere(&tenant, id, (key, attempt), reason, now);
+            self.cancel_elsewhere(id, (key, attempt), reason, now);
         }
         for id in call.offered_to.iter().chain(&claim) {
-            let Some(worker) = self.processes.get_mut(&(Arc::clone(&tenant), Arc::clone(id)))
-            else {
-                continue;
-            };
+            let Some(worker) = self.processes.get_mut(id) else { continue };
             worker.offered.remove(key);
             worker.declared.remove(&(key.clone(), attempt));
             let was_held = worker.held.remove(key);
             if let (Some((_, link)), true, false) = (&worker.link, was_held, is_reported) {
-                let (worker_id, key) = (Arc::clone(id), key.clone());
+                let (worker_id, key) = (Arc::clone(&id.id), key.clone());
                 let message = WorkerMessage::Cancel { worker_id, key, attempt, reason };
                 out.push((Arc::clone(link), message));
             }
         }
         self.stop_waiting(key, &call);
         for id in call.offered_to.iter().chain(&claim) {
-            self.dispatch_to(&(Arc::clone(&tenant), Arc::clone(id)), &mut out);
+            self.dispatch_to(id, &mut out);
         }
         out
     }
@@ -423,29 +455,28 @@ impl Roster {
     ) -> Deliveries {
         let Some(call) = self.calls.get(key) else { return Deliveries::new() };
         let Some(id) = call.claim() else { return Deliveries::new() };
-        let (tenant, attempt) = (Arc::clone(&call.tenant), call.offer.attempt);
-        self.cancel_elsewhere(&tenant, &id, (key, attempt), reason, now);
-        let worker = self.processes.get(&(tenant, Arc::clone(&id)));
+        let attempt = call.offer.attempt;
+        self.cancel_elsewhere(&id, (key, attempt), reason, now);
+        let worker = self.processes.get(&id);
         let Some((_, link)) = worker.and_then(|worker| worker.link.as_ref()) else {
             return Deliveries::new();
         };
-        let key = key.clone();
-        vec![(Arc::clone(link), WorkerMessage::Cancel { worker_id: id, key, attempt, reason })]
+        let (worker_id, key) = (id.id, key.clone());
+        vec![(Arc::clone(link), WorkerMessage::Cancel { worker_id, key, attempt, reason })]
     }
 
     /// Tells the other servers to stop a call, unless its process is connected here.
     fn cancel_elsewhere(
         &mut self,
-        tenant: &Arc<str>,
-        id: &Arc<str>,
+        id: &ProcessKey,
         (key, attempt): (&CallKey, u32),
         reason: CancelReason,
         now: Timestamp,
     ) {
-        let worker = self.processes.get(&(Arc::clone(tenant), Arc::clone(id)));
+        let worker = self.processes.get(id);
         let is_here = worker.is_some_and(|worker| worker.link.is_some());
         if !is_here && self.cancels.len() < CANCELS_MAX {
-            self.cancels.push((now, PeerCancel::new(tenant, id, key, attempt, reason)));
+            self.cancels.push((now, PeerCancel::new(id, key, attempt, reason)));
         }
     }
 
@@ -454,12 +485,12 @@ impl Roster {
         if let Some(worker) = self.processes.get_mut(id) {
             worker.held.remove(key);
         }
-        if let Some(foreign) = self.foreign.get(key).filter(|foreign| foreign.worker_id == id.1) {
-            self.lost_elsewhere.push((key.clone(), foreign.offer.attempt, Arc::clone(&id.1)));
+        if let Some(foreign) = self.foreign.get(key).filter(|foreign| foreign.process == *id) {
+            self.lost_elsewhere.push((key.clone(), foreign.offer.attempt, id.clone()));
             self.foreign.remove(key);
         }
         if let Some(call) = self.calls.get(key)
-            && call.claim().as_ref() == Some(&id.1)
+            && call.claim().as_ref() == Some(id)
         {
             call.status.send_modify(|status| status.is_lost = true);
         }
@@ -485,7 +516,7 @@ impl Roster {
             (worker.link, worker.gone) = (None, Some(now));
             for key in std::mem::take(&mut worker.offered) {
                 if let Some(call) = self.calls.get_mut(&key) {
-                    call.offered_to.retain(|other| *other != id.1);
+                    call.offered_to.retain(|other| other != id);
                 }
                 self.foreign.remove(&key);
                 self.dispatch(&key, &mut out);

@@ -69,15 +69,35 @@ pub struct WorkerIdentity {
     pub patterns: Option<Vec<String>>,
 }
 
+impl WorkerIdentity {
+    /// The process of this user with this id.
+    pub(crate) fn process(&self, id: &str) -> ProcessKey {
+        ProcessKey {
+            tenant: self.tenant.as_str().into(),
+            owner: self.user.as_str().into(),
+            id: id.into(),
+        }
+    }
+}
+
 /// Names the process that a frame is about, and the connection that the frame came on.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessRef<'a> {
     /// The tenant of the connection.
     pub tenant: &'a str,
+    /// The user of the connection, as `tenant/user`.
+    pub user: &'a str,
     /// The id of the connection.
     pub connection: &'a str,
     /// The id of the process that the frame names.
     pub worker_id: &'a str,
+}
+
+impl ProcessRef<'_> {
+    pub(crate) fn key(self) -> ProcessKey {
+        let (tenant, owner) = (self.tenant.into(), self.user.into());
+        ProcessKey { tenant, owner, id: self.worker_id.into() }
+    }
 }
 
 /// A process as people see it.
@@ -125,6 +145,8 @@ struct WorkersState {
     catalogs: tokio::sync::Mutex<BTreeMap<String, (u64, TenantTools)>>,
     generation: AtomicU64,
     calls: AtomicU64,
+    /// When the tools of connected processes were last noted in the journal.
+    seen: Mutex<Timestamp>,
     /// The note for other servers as last written.
     note: tokio::sync::Mutex<OwnNote>,
 }
@@ -139,12 +161,14 @@ impl Workers {
     /// Workers of a server; none is connected yet.
     #[must_use]
     pub fn new(config: WorkersConfig) -> Self {
+        let seen = Mutex::new(config.world.clock.now());
         Self(Arc::new(WorkersState {
             config,
             roster: Mutex::default(),
             catalogs: tokio::sync::Mutex::default(),
             generation: AtomicU64::new(0),
             calls: AtomicU64::new(0),
+            seen,
             note: tokio::sync::Mutex::default(),
         }))
     }
@@ -186,7 +210,7 @@ impl Workers {
         offer: &WorkerOffer,
         (connection, link): (&str, Arc<dyn WorkerLink>),
     ) {
-        let id: ProcessKey = (identity.tenant.as_str().into(), offer.worker_id.as_str().into());
+        let id = identity.process(&offer.worker_id);
         let declared =
             offer.holding.iter().take(self.limits().capacity).map(|held| {
                 (CallKey { session: held.session, call: held.call.clone() }, held.attempt)
@@ -202,7 +226,6 @@ impl Workers {
         }
         worker.newest = link.number();
         worker.name.clone_from(&offer.worker);
-        worker.owner.clone_from(&identity.user);
         worker.scope = scope;
         worker.tools = offer.tools.iter().map(|it| (it.name.clone(), it.version())).collect();
         worker.capacity = offer.capacity;
@@ -236,7 +259,7 @@ impl Workers {
         let (out, gone) = self.roster().disconnect(connection, now);
         Self::send(out);
         for id in gone {
-            tracing::info!(tenant = %id.0, worker_id = %id.1, "worker disconnected");
+            tracing::info!(tenant = %id.tenant, worker_id = %id.id, "worker disconnected");
             self.expire_later(id, now);
         }
     }
@@ -323,14 +346,15 @@ impl Workers {
     #[must_use]
     pub fn list(&self, tenant: Option<&str>) -> Vec<WorkerView> {
         let roster = self.roster();
-        let shown = roster.processes.iter().filter(|((it, _), worker)| {
-            tenant.is_none_or(|tenant| **it == *tenant) && !worker.owner.is_empty()
+        // A process that has not offered here has no capacity: it claimed a call on another server.
+        let shown = roster.processes.iter().filter(|(id, worker)| {
+            tenant.is_none_or(|tenant| *id.tenant == *tenant) && worker.capacity > 0
         });
         shown
-            .map(|((_, id), worker)| WorkerView {
+            .map(|(id, worker)| WorkerView {
                 worker: worker.name.clone(),
-                worker_id: id.to_string(),
-                owner: worker.owner.clone(),
+                worker_id: id.id.to_string(),
+                owner: id.owner.to_string(),
                 session: match worker.scope {
                     OfferScope::Tenant => None,
                     OfferScope::Session(session) => Some(session),

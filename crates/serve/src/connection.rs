@@ -49,6 +49,8 @@ pub(crate) struct Connection {
     /// A connection that opened later has a greater number.
     number: u64,
     pub(crate) identity: Identity,
+    /// The name of the identity in records, as `tenant/user`.
+    user: String,
     pub(crate) outbox: Outbox,
     pub(crate) since: Timestamp,
     /// The language from the request's headers. `command_language`, which a command named, takes precedence.
@@ -112,6 +114,7 @@ impl Connection {
             is_worker: AtomicBool::new(false),
             submissions: Arc::new(Semaphore::new(worker::SUBMISSIONS)),
             server,
+            user: identity.name(),
             identity,
             permit,
         })

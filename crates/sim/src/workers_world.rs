@@ -226,6 +226,7 @@ impl WorkersWorld {
             }
             ScriptAction::Kill { process, away_ms } => {
                 if self.machine.kill(process) {
+                    self.book.kill_server();
                     self.count("servers killed");
                 }
                 let machine = Arc::clone(&self.machine);

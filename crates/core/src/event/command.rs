@@ -10,7 +10,7 @@ use crate::{
     fault::{Fact, FactValue, Fault, Kind, Operation},
     message::{Block, CallId},
     nesting,
-    remote::{ToolOffer, WorkerReport},
+    remote::{OfferBounds, ToolOffer, WorkerReport},
     timer::{TimerId, TimerRequest},
     trace::Trace,
 };
@@ -177,8 +177,11 @@ pub enum CommandBody {
     OfferTools {
         /// The worker and its tools; no tools end the offer.
         offer: Box<ToolOffer>,
+        /// The bounds on all offers to this session.
+        #[serde(default)]
+        bounds: OfferBounds,
     },
-    /// Claim a call for a process of a worker. One process has a call; its claim precedes its work.
+    /// Claim a call for a process of the sender's worker. One process has a call; its claim precedes its work.
     ClaimCall {
         /// The call to claim.
         call: CallId,
@@ -187,7 +190,7 @@ pub enum CommandBody {
         /// The id of the process.
         worker: String,
     },
-    /// Report the end of a claimed call. The first report counts.
+    /// Report the end of a call that a process of the sender claimed. The first report counts.
     ReportCall {
         /// The claimed call.
         call: CallId,
@@ -226,7 +229,7 @@ impl Command {
                     }
                 }
             }
-            CommandBody::OfferTools { offer } => {
+            CommandBody::OfferTools { offer, .. } => {
                 offer.tools.iter_mut().for_each(|tool| nesting::bound(&mut tool.parameters));
             }
             CommandBody::ReportCall { report, .. } => match &mut **report {

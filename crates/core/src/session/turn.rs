@@ -16,7 +16,7 @@ use crate::{
     fault::{Fault, Kind, Operation},
     lang::Lang,
     message::{Block, CallId, Usage},
-    remote::RemoteCall,
+    remote::{RemoteCall, WorkerClaim},
     spending::RAISE_CAP,
     time::Timestamp,
     tool::Outcome,
@@ -286,8 +286,9 @@ impl Turn {
                 let remote = RemoteCall { route: route.clone(), claim: None, report: None };
                 self.with_call(call, |call| call.remote = Some(Box::new(remote)));
             }
-            Event::ToolCallClaimed { call, worker, .. } => {
-                self.with_remote(call, |remote| remote.claim = Some(worker.clone()));
+            Event::ToolCallClaimed { call, worker, by, .. } => {
+                let claim = WorkerClaim { worker: worker.clone(), by: by.clone() };
+                self.with_remote(call, |remote| remote.claim = Some(claim));
             }
             Event::ToolCallReported { call, report, .. } => {
                 self.with_remote(call, |remote| remote.report = Some(report.clone()));

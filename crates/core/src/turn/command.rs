@@ -8,6 +8,7 @@ use crate::{
     event::{Decision, QuestionPurpose, Seq, Settlement},
     message::CallId,
     nesting,
+    remote::WorkerClaim,
     session::Phase,
     spending::RAISE_CAP,
     time::Timestamp,
@@ -61,12 +62,12 @@ impl Stepper<'_> {
                 self.close(by);
                 Ok(())
             }
-            CommandBody::OfferTools { offer } => self.offer_tools(*offer),
+            CommandBody::OfferTools { offer, bounds } => self.offer_tools(*offer, bounds),
             CommandBody::ClaimCall { call, attempt, worker } => {
-                self.claim_call(call, attempt, worker)
+                self.claim_call(call, attempt, WorkerClaim { worker, by })
             }
             CommandBody::ReportCall { call, attempt, worker, report } => {
-                self.report_call(call, attempt, worker, *report)
+                self.report_call(call, attempt, WorkerClaim { worker, by }, *report)
             }
             CommandBody::Annotate { topic, data } => self
                 .check_nesting(Some(&data))

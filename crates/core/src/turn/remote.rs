@@ -2,8 +2,8 @@
 
 use super::{CallId, CallState, Event, Fact, Fault, Kind, Operation, Outcome, Stepper};
 use crate::{
-    fault::Progress,
-    remote::{RemoteCall, ToolOffer, WorkerReport},
+    fault::{FactValue, Progress},
+    remote::{OfferBounds, RemoteCall, ToolOffer, WorkerClaim, WorkerReport},
     session::Call,
 };
 
@@ -11,17 +11,26 @@ use crate::{
 const SESSION_WORKERS: usize = 16;
 
 impl Stepper<'_> {
-    /// Replaces a worker's offers to this session. The model gets the changed tools at its next step.
-    pub(super) fn offer_tools(&mut self, offer: ToolOffer) -> Result<(), Fault> {
+    /// Replaces a worker's offer to this session. The model gets the changed tools at its next step.
+    pub(super) fn offer_tools(
+        &mut self,
+        offer: ToolOffer,
+        bounds: OfferBounds,
+    ) -> Result<(), Fault> {
         let mut settings = self.session.settings.clone();
-        settings.offers.retain(|known| known.worker != offer.worker);
-        if settings.offers.len() >= SESSION_WORKERS {
-            return Err(Fault::new(Kind::LimitReached, Operation::SubmitCommand)
-                .with(Fact::Limit, SESSION_WORKERS)
-                .with(Fact::LimitName, "session_workers"));
-        }
-        if !offer.tools.is_empty() {
-            settings.offers.push(offer);
+        let offers = &mut settings.offers;
+        let at = offers.iter().position(|known| is_same_worker(known, &offer));
+        match at {
+            Some(at) if offer.tools.is_empty() => drop(offers.remove(at)),
+            None if offer.tools.is_empty() => {}
+            _ => {
+                check_names(&offer, offers)?;
+                match at {
+                    Some(at) => offers[at] = offer,
+                    None => offers.push(offer),
+                }
+                check_bounds(offers, bounds)?;
+            }
         }
         self.change_settings(settings);
         Ok(())
@@ -32,16 +41,17 @@ impl Stepper<'_> {
         &mut self,
         call: CallId,
         attempt: u32,
-        worker: String,
+        process: WorkerClaim,
     ) -> Result<(), Fault> {
         let remote = self.open_remote_call(&call, attempt)?;
         match &remote.claim {
-            Some(claim) if *claim == worker => return Ok(()),
+            Some(claim) if *claim == process => return Ok(()),
             Some(_) => return Err(not_open(&call, "another worker has claimed it")),
             None if self.turn().cancelling => return Err(not_open(&call, "it is cancelled")),
             None => {}
         }
-        self.emit(Event::ToolCallClaimed { call, attempt, worker });
+        let WorkerClaim { worker, by } = process;
+        self.emit(Event::ToolCallClaimed { call, attempt, worker, by });
         Ok(())
     }
 
@@ -50,17 +60,18 @@ impl Stepper<'_> {
         &mut self,
         call: CallId,
         attempt: u32,
-        worker: String,
+        process: WorkerClaim,
         report: WorkerReport,
     ) -> Result<(), Fault> {
         let remote = self.open_remote_call(&call, attempt)?;
-        if remote.claim.as_ref() != Some(&worker) {
+        if remote.claim.as_ref() != Some(&process) {
             return Err(not_open(&call, "this worker has not claimed it"));
         }
         if remote.report.is_some() {
             return Err(not_open(&call, "it has its result"));
         }
-        self.emit(Event::ToolCallReported { call, attempt, worker, report });
+        let WorkerClaim { worker, by } = process;
+        self.emit(Event::ToolCallReported { call, attempt, worker, by, report });
         Ok(())
     }
 
@@ -110,6 +121,44 @@ impl Stepper<'_> {
         self.emit(Event::ReconcileStarted { call, tool, attempt: 1 });
         true
     }
+}
+
+fn is_same_worker(one: &ToolOffer, other: &ToolOffer) -> bool {
+    one.worker == other.worker && one.by == other.by
+}
+
+/// Checks that no other worker offers one of these names to the session.
+fn check_names(offer: &ToolOffer, offers: &[ToolOffer]) -> Result<(), Fault> {
+    for (index, tool) in offer.tools.iter().enumerate() {
+        let has_name = |known: &&ToolOffer| known.tools.iter().any(|it| it.name == tool.name);
+        let others = offers.iter().filter(|known| !is_same_worker(known, offer));
+        if let Some(other) = others.into_iter().find(has_name) {
+            let rule = format!("the worker `{}` offers this name", other.worker);
+            return Err(Fault::new(Kind::ConstraintViolated, Operation::RegisterTool)
+                .with(Fact::Field, format!("content.tools[{index}].name"))
+                .with(Fact::Constraint, rule)
+                .with(Fact::ProvidedValue, FactValue::Json(tool.name.as_str().into())));
+        }
+    }
+    Ok(())
+}
+
+/// Checks the bounds on all offers to one session.
+fn check_bounds(offers: &[ToolOffer], bounds: OfferBounds) -> Result<(), Fault> {
+    let tools = || offers.iter().flat_map(|offer| &offer.tools);
+    let bytes = tools().fold(0_usize, |sum, tool| sum.saturating_add(tool.bytes()));
+    for (name, actual, limit) in [
+        ("session_workers", offers.len(), SESSION_WORKERS),
+        ("session_tools", tools().count(), bounds.tools),
+        ("session_tool_bytes", bytes, bounds.bytes),
+    ] {
+        if actual > limit {
+            return Err(Fault::new(Kind::LimitReached, Operation::RegisterTool)
+                .with(Fact::Limit, limit)
+                .with(Fact::LimitName, name));
+        }
+    }
+    Ok(())
 }
 
 fn not_open(call: &CallId, reason: &'static str) -> Fault {

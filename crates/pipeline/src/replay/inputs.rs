@@ -12,7 +12,7 @@ use budao_core::{
     gate::{HoldReason, HoldReport},
     message::CallId,
     pipeline::{PLAN, StageJob},
-    remote::{ToolOffer, ToolRoute},
+    remote::{OfferBounds, ToolOffer, ToolRoute},
     session::{CallState, Phase, Session, Turn},
     spending,
     timer::{Schedule, TimerRequest},
@@ -101,6 +101,8 @@ fn command(first: &Record, body: CommandBody) -> TurnInput {
         | Event::MessageWithdrawn { by, .. }
         | Event::CancelRequested { by, .. }
         | Event::CloseRequested { by }
+        | Event::ToolCallClaimed { by, .. }
+        | Event::ToolCallReported { by, .. }
         | Event::QuestionAnswered { by, .. }
         | Event::DoubtSettled { by, .. }
         | Event::TaskStopRequested { by, .. }
@@ -120,19 +122,22 @@ fn settings_command(before: &Settings, settings: Settings) -> CommandBody {
         return CommandBody::RevokePermission { tool: tool.clone() };
     }
     if let Some(offer) = settings.offers.iter().find(|offer| !before.offers.contains(offer)) {
-        return CommandBody::OfferTools { offer: Box::new(offer.clone()) };
+        return offer_command(offer.clone());
     }
-    let is_offered = |worker: &str| settings.offers.iter().any(|offer| offer.worker == worker);
-    if let Some(ended) = before.offers.iter().find(|offer| !is_offered(&offer.worker)) {
-        let offer = ToolOffer { tools: Vec::new(), ..ended.clone() };
-        return CommandBody::OfferTools { offer: Box::new(offer) };
+    let is_ended = |known: &&ToolOffer| {
+        let mut offers = settings.offers.iter();
+        !offers.any(|offer| (&offer.worker, &offer.by) == (&known.worker, &known.by))
+    };
+    if let Some(ended) = before.offers.iter().find(is_ended) {
+        return offer_command(ToolOffer { tools: Vec::new(), ..ended.clone() });
     }
-    // The same offers in another order: a worker repeated its offer.
-    let moved = settings.offers.last().filter(|_| settings.offers != before.offers);
-    match moved.cloned() {
-        Some(offer) => CommandBody::OfferTools { offer: Box::new(offer) },
-        None => CommandBody::Settings { settings: settings.into(), before: None },
-    }
+    CommandBody::Settings { settings: settings.into(), before: None }
+}
+
+/// The bounds of the server that took the offer are not recorded, and it was within them.
+fn offer_command(offer: ToolOffer) -> CommandBody {
+    let bounds = OfferBounds { tools: usize::MAX, bytes: usize::MAX };
+    CommandBody::OfferTools { offer: Box::new(offer), bounds }
 }
 
 /// The request behind an event that only a command causes.
@@ -165,10 +170,10 @@ fn command_body(session: &Session, event: &Event) -> Option<CommandBody> {
             CommandBody::SettleDoubt { call, settlement: Settlement::clone(&settlement), note }
         }
         Event::ObserverLost(lost) => CommandBody::ObserverLost(lost),
-        Event::ToolCallClaimed { call, attempt, worker } => {
+        Event::ToolCallClaimed { call, attempt, worker, .. } => {
             CommandBody::ClaimCall { call, attempt, worker }
         }
-        Event::ToolCallReported { call, attempt, worker, report } => {
+        Event::ToolCallReported { call, attempt, worker, report, .. } => {
             CommandBody::ReportCall { call, attempt, worker, report: report.into() }
         }
         Event::TaskStopRequested { task, restart: false, .. } => CommandBody::CancelTask { task },

@@ -4,13 +4,14 @@ use std::{collections::BTreeMap, sync::atomic::Ordering};
 
 use budao_core::{
     fault::{Fault, Kind, Operation},
+    remote::OfferedTool,
     time::Timestamp,
 };
 
 use super::{WorkerIdentity, Workers};
 use crate::{
     limits::limit_reached,
-    offers::{OfferScope, TenantTools, WorkerOffer, check_offer, violation_fault},
+    offers::{OfferScope, SEEN_INTERVAL, TenantTools, WorkerOffer, check_offer, violation_fault},
     roster::{ProcessKey, RosterProcess},
 };
 
@@ -36,7 +37,10 @@ impl Workers {
         check_offer(offer, patterns, &self.0.config.reserved, limits)?;
         let reserved = self.admit(identity, offer)?;
         let accepted = match scope {
-            OfferScope::Tenant => self.store(identity, offer).await,
+            OfferScope::Tenant => {
+                let by = (offer.worker.as_str(), identity.user.as_str());
+                self.store(&identity.tenant, by, &offer.tools).await
+            }
             OfferScope::Session(_) => self.check_session_names(identity, offer).await,
         };
         if let (Err(_), Some((id, at))) = (&accepted, &reserved) {
@@ -47,9 +51,8 @@ impl Workers {
         Ok(versions.collect())
     }
 
-    /// An id belongs to the user who first used it, and a tenant has a bounded number of processes. A new process takes
-    /// its place at once, so that offers of the same moment count; it loses it after the grace unless it connects.
-    /// Returns the new place.
+    /// A tenant has a bounded number of processes. A new process takes its place at once, so that offers of the same
+    /// moment count; it loses it after the grace unless it connects. Returns the new place.
     fn admit(
         &self,
         identity: &WorkerIdentity,
@@ -62,27 +65,19 @@ impl Workers {
         }
         let now = self.now();
         let mut roster = self.roster();
-        let id: ProcessKey = (identity.tenant.as_str().into(), offer.worker_id.as_str().into());
-        match roster.processes.get(&id) {
-            Some(known) if !known.owner.is_empty() && known.owner != identity.user => {
-                let rule = "no other user offers with this id";
-                Err(violation_fault("content.worker_id", rule, &offer.worker_id))
-            }
-            Some(_) => Ok(None),
-            None => {
-                let of_tenant = roster.processes.keys().filter(|(it, _)| **it == *identity.tenant);
-                let elsewhere = roster.elsewhere.workers_of(&identity.tenant);
-                if of_tenant.count().saturating_add(elsewhere) >= limits.workers {
-                    return Err(limit_reached("tenant_workers", limits.workers));
-                }
-                let owner = identity.user.clone();
-                let reserved = RosterProcess { owner, ..RosterProcess::absent(&offer.worker, now) };
-                roster.processes.insert(id.clone(), reserved);
-                drop(roster);
-                self.expire_later(id.clone(), now);
-                Ok(Some((id, now)))
-            }
+        let id = identity.process(&offer.worker_id);
+        if roster.processes.contains_key(&id) {
+            return Ok(None);
         }
+        let of_tenant = roster.processes.keys().filter(|it| it.tenant == id.tenant);
+        let elsewhere = roster.elsewhere.workers_of(&identity.tenant);
+        if of_tenant.count().saturating_add(elsewhere) >= limits.workers {
+            return Err(limit_reached("tenant_workers", limits.workers));
+        }
+        roster.processes.insert(id.clone(), RosterProcess::absent(&offer.worker, now));
+        drop(roster);
+        self.expire_later(id.clone(), now);
+        Ok(Some((id, now)))
     }
 
     /// An offer to one session does not shadow a tool that workers offer to the whole tenant.
@@ -104,25 +99,50 @@ impl Workers {
         Ok(())
     }
 
-    /// Stores an offer for the tenant. Another server that stores at the same time makes it try again.
-    async fn store(&self, identity: &WorkerIdentity, offer: &WorkerOffer) -> Result<(), Fault> {
-        let tenant = &identity.tenant;
+    /// Stores what a worker offers to the tenant. Another server that stores at the same time makes it try again.
+    async fn store(
+        &self,
+        tenant: &str,
+        by: (&str, &str),
+        offered: &[OfferedTool],
+    ) -> Result<(), Fault> {
         let mut catalogs = self.0.catalogs.lock().await;
         for _ in 0..NOTE_TRIES {
             self.load(&mut catalogs, tenant).await?;
             let Some((version, known)) = catalogs.get(tenant) else { break };
-            let (expected, mut next) = (*version, known.clone());
-            let by = (offer.worker.as_str(), identity.user.as_str());
-            if !next.add(by, &offer.tools, self.now(), self.limits())? {
-                catalogs.insert(tenant.clone(), (expected, next));
+            let (expected, mut next, now) = (*version, known.clone(), self.now());
+            next.refresh(&self.roster().connected_tools(tenant), now, self.limits());
+            next.add(by, offered, now, self.limits())?;
+            if next == *known {
                 return Ok(());
             }
+            let has_new_tools = !next.has_same_tools(known);
             let Some(written) = self.write(tenant, expected, &next).await? else { continue };
-            catalogs.insert(tenant.clone(), (written, next));
-            self.0.generation.fetch_add(1, Ordering::Relaxed);
+            catalogs.insert(tenant.to_owned(), (written, next));
+            if has_new_tools {
+                self.0.generation.fetch_add(1, Ordering::Relaxed);
+            }
             return Ok(());
         }
         Err(Fault::new(Kind::JournalBusy, Operation::RegisterTool))
+    }
+
+    /// Notes in the journal, now and then, that the tools of the processes here are there.
+    pub(crate) async fn keep_tools(&self) {
+        let now = self.now();
+        {
+            let mut seen = self.0.seen.lock().expect("no code panics while holding this");
+            if now.since(*seen) < SEEN_INTERVAL {
+                return;
+            }
+            *seen = now;
+        }
+        let tenants = self.roster().connected_tenants();
+        for tenant in tenants {
+            if let Err(fault) = self.store(&tenant, ("", ""), &[]).await {
+                tracing::warn!(%fault, %tenant, "keeping the tools of connected workers failed");
+            }
+        }
     }
 
     async fn write(

@@ -41,8 +41,7 @@ impl Workers {
     /// # Errors
     /// The connection with this number is not the newest of the process.
     pub fn check_newest(&self, process: ProcessRef<'_>, number: u64) -> Result<(), Fault> {
-        let id: ProcessKey = (process.tenant.into(), process.worker_id.into());
-        match self.roster().processes.get(&id) {
+        match self.roster().processes.get(&process.key()) {
             Some(worker) if worker.newest > number => {
                 let rule = "no newer connection has offered tools with this id";
                 Err(violation_fault("content.worker_id", rule, process.worker_id))
@@ -93,17 +92,17 @@ impl Workers {
     #[must_use]
     pub fn is_expected(&self, connection: &str, key: &CallKey) -> bool {
         let roster = self.roster();
-        let uses = |tenant: &Arc<str>, id: &Arc<str>| {
-            let worker = roster.processes.get(&(Arc::clone(tenant), Arc::clone(id)));
+        let uses = |id: &ProcessKey| {
+            let worker = roster.processes.get(id);
             worker.and_then(|it| it.link.as_ref()).is_some_and(|(known, _)| known == connection)
         };
         if let Some(foreign) = roster.foreign.get(key) {
-            return uses(&foreign.tenant, &foreign.worker_id);
+            return uses(&foreign.process);
         }
         let Some(call) = roster.calls.get(key) else {
             return roster.declares(connection, key);
         };
-        call.offered_to.iter().chain(&call.claim()).any(|id| uses(&call.tenant, id))
+        call.offered_to.iter().chain(&call.claim()).any(uses)
     }
 
     /// Checks that a frame about a claimed call comes from the connection of its process.
@@ -137,7 +136,7 @@ impl Workers {
         if let (false, Some(worker)) = (is_accepted, roster.processes.get_mut(&id)) {
             worker.declared.remove(&(key.clone(), attempt));
         }
-        let is_ours = |call: &ForeignCall| call.worker_id == id.1 && call.offer.attempt == attempt;
+        let is_ours = |call: &ForeignCall| call.process == id && call.offer.attempt == attempt;
         if !roster.foreign.get(key).is_some_and(is_ours) {
             return;
         }
@@ -156,21 +155,20 @@ impl Workers {
     /// Forgets a call whose session is on another server: its result has an answer.
     pub fn result_answered(&self, process: ProcessRef<'_>, key: &CallKey) {
         let mut roster = self.roster();
-        let is_ours = |call: &ForeignCall| *call.worker_id == *process.worker_id;
-        if check_process(&roster, process).is_ok() && roster.foreign.get(key).is_some_and(is_ours) {
+        let Ok(id) = check_process(&roster, process) else { return };
+        if roster.foreign.get(key).is_some_and(|call| call.process == id) {
             roster.forget_foreign(key);
         }
     }
 
     /// Claims a call that finds out what became of another. It changes nothing, so its claim needs no record.
-    pub fn claim_reconcile(&self, worker_id: &str, key: &CallKey) {
+    pub fn claim_reconcile(&self, process: ProcessRef<'_>, key: &CallKey) {
         let mut roster = self.roster();
         // For a call of another server, `claim_answered` follows.
         let Some(call) = roster.calls.get(key) else { return };
-        let id: Arc<str> = worker_id.into();
-        call.status.send_modify(|status| status.claim = Some(Arc::clone(&id)));
-        let tenant = Arc::clone(&call.tenant);
-        if let Some(worker) = roster.processes.get_mut(&(tenant, id)) {
+        let id = process.key();
+        call.status.send_modify(|status| status.claim = Some(id.clone()));
+        if let Some(worker) = roster.processes.get_mut(&id) {
             worker.offered.remove(key);
             worker.held.insert(key.clone());
         }
@@ -182,17 +180,18 @@ impl Workers {
     /// The call is not open for this process.
     pub fn reconcile(
         &self,
-        worker_id: &str,
+        process: ProcessRef<'_>,
         key: &CallKey,
         found: Reconciliation,
     ) -> Result<(), Fault> {
         let now = self.now();
         let mut roster = self.roster();
-        if let Some(call) = asked_call(&roster, worker_id, key) {
+        let id = check_process(&roster, process)?;
+        if let Some(call) = asked_call(&roster, &id, key) {
             call.status.send_modify(|status| status.reconciliation = Some(found));
             return Ok(());
         }
-        match roster.answer_elsewhere(key, worker_id, found.into(), now) {
+        match roster.answer_elsewhere(key, &id, found.into(), now) {
             true => Ok(()),
             false => Err(not_open(key, "this worker has not claimed it")),
         }
@@ -204,17 +203,18 @@ impl Workers {
     /// The call is not open for this process.
     pub fn fail_reconcile(
         &self,
-        worker_id: &str,
+        process: ProcessRef<'_>,
         key: &CallKey,
         report: WorkerReport,
     ) -> Result<(), Fault> {
         let now = self.now();
         let mut roster = self.roster();
-        if let Some(call) = asked_call(&roster, worker_id, key) {
+        let id = check_process(&roster, process)?;
+        if let Some(call) = asked_call(&roster, &id, key) {
             call.status.send_modify(|status| status.report = Some(report));
             return Ok(());
         }
-        match roster.answer_elsewhere(key, worker_id, PeerVerdict::Failed(report), now) {
+        match roster.answer_elsewhere(key, &id, PeerVerdict::Failed(report), now) {
             true => Ok(()),
             false => Err(not_open(key, "this worker has not claimed it")),
         }
@@ -232,16 +232,15 @@ impl Workers {
     ) -> Result<(), Fault> {
         let (limit, now) = (self.limits().output_bytes, self.now());
         let mut roster = self.roster();
-        check_process(&roster, process)?;
+        let id = check_process(&roster, process)?;
         if roster.foreign.contains_key(key) {
-            return match roster.show_elsewhere(key, process.worker_id, (text, limit), now) {
+            return match roster.show_elsewhere(key, &id, (text, limit), now) {
                 true => Ok(()),
                 false => Err(not_open(key, "this worker has not claimed it")),
             };
         }
-        let call = roster.calls.get_mut(key).filter(|call| *call.tenant == *process.tenant);
-        let Some(call) = call.filter(|it| it.claim().is_some_and(|id| *id == *process.worker_id))
-        else {
+        let call = roster.calls.get_mut(key).filter(|call| call.claim().as_ref() == Some(&id));
+        let Some(call) = call else {
             return Err(not_open(key, "this worker has not claimed it"));
         };
         if call.output_bytes.saturating_add(text.len()) <= limit {
@@ -301,7 +300,7 @@ impl Workers {
 
 /// The process of a frame: its connection must be the one that offered with this id.
 pub(super) fn check_process(roster: &Roster, process: ProcessRef<'_>) -> Result<ProcessKey, Fault> {
-    let id: ProcessKey = (process.tenant.into(), process.worker_id.into());
+    let id = process.key();
     let link = roster.processes.get(&id).and_then(|worker| worker.link.as_ref());
     if link.is_some_and(|(connection, _)| connection == process.connection) {
         return Ok(id);
@@ -311,10 +310,9 @@ pub(super) fn check_process(roster: &Roster, process: ProcessRef<'_>) -> Result<
 }
 
 /// A call that asks this process what became of another.
-fn asked_call<'a>(roster: &'a Roster, worker_id: &str, key: &CallKey) -> Option<&'a OpenCall> {
+fn asked_call<'a>(roster: &'a Roster, id: &ProcessKey, key: &CallKey) -> Option<&'a OpenCall> {
     roster.calls.get(key).filter(|call| {
-        call.offer.purpose == CallPurpose::Reconcile
-            && call.claim().is_some_and(|claim| *claim == *worker_id)
+        call.offer.purpose == CallPurpose::Reconcile && call.claim().as_ref() == Some(id)
     })
 }
 

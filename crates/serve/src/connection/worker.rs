@@ -161,7 +161,8 @@ impl Connection {
     }
 
     fn process<'a>(&'a self, worker_id: &'a str) -> ProcessRef<'a> {
-        ProcessRef { tenant: &self.identity.tenant, connection: &self.id, worker_id }
+        let (tenant, user) = (&self.identity.tenant, &self.user);
+        ProcessRef { tenant, user, connection: &self.id, worker_id }
     }
 
     /// Offers tools to one session of the caller, or to all sessions of its tenant. The answer precedes the first call.
@@ -176,7 +177,7 @@ impl Connection {
         workers.check_newest(self.process(&offer.worker_id), self.number)?;
         let identity = WorkerIdentity {
             tenant: self.identity.tenant.clone(),
-            user: self.identity.name(),
+            user: self.user.clone(),
             patterns: Some(self.identity.offers.clone()),
         };
         let versions = workers.check(&identity, &scope, &offer).await?;
@@ -184,7 +185,8 @@ impl Connection {
             let (worker, by, tools) =
                 (offer.worker.clone(), identity.user.clone(), offer.tools.clone());
             let offer = Box::new(ToolOffer { worker, by: by.clone(), tools });
-            let body = CommandBody::OfferTools { offer };
+            let bounds = workers.limits().session_bounds();
+            let body = CommandBody::OfferTools { offer, bounds };
             let request = CommandRequest { by, command: None, trace, parent: SpanId::NONE, body };
             self.server.submit(session, request).await?;
         }
@@ -242,7 +244,7 @@ impl Connection {
         };
         let answer = match checked {
             Ok(CallPurpose::Reconcile) => {
-                workers.claim_reconcile(&worker_id, &key);
+                workers.claim_reconcile(process, &key);
                 Ok(())
             }
             Ok(CallPurpose::Run) => {
@@ -293,19 +295,20 @@ impl Connection {
         let workers = self.workers()?;
         let ClaimRef { call, attempt, worker_id } = claim;
         let key = CallKey { session: context.session, call: call.clone() };
-        let purpose = workers.check_report(self.process(&worker_id), &key)?;
+        let process = self.process(&worker_id);
+        let purpose = workers.check_report(process, &key)?;
         match (result, purpose) {
             (WorkerResult::Reconciliation(found), _) => {
-                workers.reconcile(&worker_id, &key, found)?;
+                workers.reconcile(process, &key, found)?;
             }
             (WorkerResult::Report(report), Some(CallPurpose::Reconcile)) => {
-                workers.fail_reconcile(&worker_id, &key, report)?;
+                workers.fail_reconcile(process, &key, report)?;
             }
             (WorkerResult::Report(report), _) => {
                 let answer = self.report(context, call, attempt, worker_id.clone(), report).await;
                 // A server that could not make it durable may be asked again.
                 if answer.as_ref().err().is_none_or(|fault| fault.kind() == Kind::CallNotOpen) {
-                    workers.result_answered(self.process(&worker_id), &key);
+                    workers.result_answered(process, &key);
                 }
                 answer?;
             }
@@ -334,7 +337,7 @@ impl Connection {
         body: CommandBody,
     ) -> Result<(), Fault> {
         let WorkerCommand { session, command, trace, parent } = context;
-        let request = CommandRequest { by: self.identity.name(), command, trace, parent, body };
+        let request = CommandRequest { by: self.user.clone(), command, trace, parent, body };
         self.server.submit(session, request).await.map(drop)
     }
 

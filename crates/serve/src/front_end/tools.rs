@@ -88,8 +88,11 @@ pub(crate) async fn offer_tools(
         holding: Vec::new(),
     };
     workers.check(&identity, &OfferScope::Session(thread.session), &offer).await?;
-    let offer = ToolOffer { worker: offer.worker, by: user.clone(), tools: offer.tools };
-    let body = CommandBody::OfferTools { offer: Box::new(offer) };
+    // An operator who goes on with a user's thread replaces what the user's front end offers.
+    let by = known.map_or_else(|| user.clone(), |known| known.by.clone());
+    let offer = Box::new(ToolOffer { worker: offer.worker, by, tools: offer.tools });
+    let bounds = workers.limits().session_bounds();
+    let body = CommandBody::OfferTools { offer, bounds };
     let (trace, parent) = (caller.trace, SpanId::NONE);
     let request = CommandRequest { by: user, command: None, trace, parent, body };
     server.submit(thread.session, request).await.map(drop)

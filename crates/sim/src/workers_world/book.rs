@@ -15,11 +15,21 @@ type CallName = (String, String, u64);
 #[derive(Debug, Default)]
 pub(crate) struct WorkerBook(Mutex<Entries>);
 
+/// A result that a server accepted.
+#[derive(Clone, Debug)]
+pub(crate) struct AcceptedResult {
+    pub(crate) content: Value,
+    /// The servers that had been killed by then.
+    kills: usize,
+}
+
 #[derive(Debug, Default)]
 struct Entries {
     begun: BTreeMap<String, u32>,
     /// Results that were accepted, by call.
-    reported: BTreeMap<(String, String), Value>,
+    reported: BTreeMap<(String, String), AcceptedResult>,
+    /// Servers that were killed so far.
+    kills: usize,
     /// Calls whose functions hang or end late.
     hanging: BTreeSet<(String, String)>,
     /// Calls that a process stopped because it was told to.
@@ -52,7 +62,14 @@ impl WorkerBook {
     /// The server accepted a result.
     pub(crate) fn record_report(&self, call: &CallName, content: &Value) {
         let name = (call.0.clone(), call.1.clone());
-        self.entries().reported.insert(name, content.clone());
+        let mut entries = self.entries();
+        let (content, kills) = (content.clone(), entries.kills);
+        entries.reported.insert(name, AcceptedResult { content, kills });
+    }
+
+    /// A server was killed.
+    pub(crate) fn kill_server(&self) {
+        self.entries().kills += 1;
     }
 
     /// A process was killed, ended, or is away for longer than the grace.
@@ -86,7 +103,13 @@ impl WorkerBook {
         self.entries().stopped.contains(&(session.to_owned(), call.to_owned()))
     }
 
-    pub(crate) fn reports(&self) -> BTreeMap<(String, String), Value> {
+    pub(crate) fn reports(&self) -> BTreeMap<(String, String), AcceptedResult> {
         self.entries().reported.clone()
+    }
+
+    /// Whether a server that took an answer about an earlier attempt may have died with it. Such an answer is not a
+    /// record, so the worker is asked again.
+    pub(crate) fn may_have_lost(&self, accepted: &AcceptedResult) -> bool {
+        accepted.content["reconciliation"].is_string() && accepted.kills < self.entries().kills
     }
 }

@@ -54,9 +54,10 @@ pub(super) fn of_calls(
         let name = (session.clone(), id.to_string());
         let is_done = matches!(call.ends.first(), Some(Outcome::Done(_)));
         law(!is_done || times(ledger) > 0, "what is called done was done");
-        if let Some(content) = reports.get(&name).filter(|content| content["result"].is_object()) {
-            law(is_done, "an accepted result is the end of its call");
-            law(content["result"]["did"] == key.as_str(), "a result belongs to its call");
+        if let Some(accepted) = reports.get(&name).filter(|it| it.content["result"].is_object()) {
+            let is_end = is_done || book.may_have_lost(accepted);
+            law(is_end, "an accepted result is the end of its call");
+            law(accepted.content["result"]["did"] == key.as_str(), "a result belongs to its call");
         }
         law(
             is_explained(&call, &name, (times(&begun), times(ledger), book)),
@@ -109,7 +110,7 @@ fn read(history: &[Record], violations: &Violations) -> BTreeMap<CallId, CallRec
                 known.tool.clone_from(tool);
                 known.attempt = *attempt;
             }
-            Event::ToolCallClaimed { call, attempt, worker } => {
+            Event::ToolCallClaimed { call, attempt, worker, .. } => {
                 let known = calls.entry(call.clone()).or_default();
                 let is_first = known.claims.iter().all(|(of, _)| of != attempt);
                 violations.expect(

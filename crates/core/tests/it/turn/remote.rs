@@ -170,7 +170,8 @@ fn started(play: &Play, call: &CallId) -> Option<(u32, Option<String>, bool)> {
     let call = play.session.turn.as_ref()?.call(call)?;
     let CallState::Started { attempt, .. } = &call.state else { return None };
     let remote = call.remote.as_ref()?;
-    Some((*attempt, remote.claim.clone(), remote.report.is_some()))
+    let claimed = remote.claim.as_ref().map(|claim| claim.worker.clone());
+    Some((*attempt, claimed, remote.report.is_some()))
 }
 
 fn act(

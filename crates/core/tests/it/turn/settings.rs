@@ -2,7 +2,7 @@
 
 use budao_core::{
     event::{Answer, CommandBody, Settings},
-    remote::ToolOffer,
+    remote::{OfferBounds, ToolOffer},
     tool::Permissions,
 };
 
@@ -41,7 +41,8 @@ fn settings_that_were_read_earlier_leave_the_tools_of_workers() {
         }))
         .unwrap()
     };
-    play.command(CommandBody::OfferTools { offer: Box::new(offer("Pays.")) });
+    let bounds = OfferBounds::default();
+    play.command(CommandBody::OfferTools { offer: Box::new(offer("Pays.")), bounds });
     let settings = Settings { title: Some("new".into()), ..read_earlier };
     replace(&mut play, &settings);
     assert_eq!(play.session.settings.offers, [offer("Pays.")]);
