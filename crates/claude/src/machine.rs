@@ -494,12 +494,14 @@ impl Stepper<'_> {
         }
         let Some(next) = self.m.session.queue.front() else { return self.shut_if_ended() };
         let message = next.command.clone();
-        let content = match next.retry_of {
-            Some(_) => self.m.session.unanswered_prompt().unwrap_or_default().to_vec(),
-            None => next.content.clone(),
-        };
         self.emit(Event::TurnStarted { message });
-        self.begin_turn(content);
+        self.begin_turn(self.turn_prompt());
+    }
+
+    /// The prompt of the running turn as the history has it: the message, and what people said of calls in doubt.
+    fn turn_prompt(&self) -> Vec<Block> {
+        let prompt = self.m.session.history.get(self.turn().first_message);
+        prompt.map_or_else(Vec::new, |prompt| prompt.content.clone())
     }
 
     /// Sends this content to the CLI as the prompt of the turn that has started.

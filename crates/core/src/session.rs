@@ -210,7 +210,7 @@ impl Session {
             }
             Event::ToolCallEnded { call, outcome, .. } => self.call_ended(call, outcome, at),
             Event::DoubtSettled { call, settlement, by, note, .. } => {
-                self.doubts.settle(call, settlement, by, note.as_deref(), self.settings.language);
+                self.doubts.settle(call, settlement, by, note.as_deref(), &self.settings);
             }
             Event::ToolCallOffered { tool, route, .. } => {
                 self.note_tool_version(tool, &route.version);
@@ -219,7 +219,9 @@ impl Session {
                 }
             }
             Event::StepStarted { .. } => {
-                self.report_settled_doubts();
+                if !self.settings.is_foreign() {
+                    self.report_settled_doubts();
+                }
                 if let Some(turn) = &mut self.turn {
                     turn.apply(event, at);
                 }
@@ -273,7 +275,8 @@ impl Session {
     fn begin_turn(&mut self, message: &CommandId, at: Timestamp, trace: Trace) {
         let index = self.queue.iter().position(|queued| queued.command == *message);
         let queued = index.and_then(|index| self.queue.remove(index));
-        let retry_of = queued.as_ref().and_then(|queued| queued.retry_of);
+        let (is_prompted, retry_of) =
+            (queued.is_some(), queued.as_ref().and_then(|queued| queued.retry_of));
         let (content, asked) = queued
             .filter(|_| retry_of.is_none())
             .map_or((None, None), |queued| (Some(queued.content), queued.pipeline));
@@ -310,6 +313,10 @@ impl Session {
         });
         if let Some(content) = content {
             self.push(Message { role: Role::User, content });
+        }
+        // A foreign agent makes its requests itself: what it shall read goes with a prompt.
+        if is_prompted && self.settings.is_foreign() {
+            self.report_settled_doubts();
         }
     }
 
@@ -376,8 +383,9 @@ impl Session {
         let Some(call) = turn.calls.iter_mut().find(|call| call.id == *id && call.is_open()) else {
             return;
         };
-        if let Some(arguments) = call.begun_with().filter(|_| outcome.is_in_doubt()) {
-            self.doubts.open(Doubt::new(call, arguments, turn.number, at));
+        // A foreign program may have run a call without a word about its start.
+        if outcome.is_in_doubt() {
+            self.doubts.open(call, turn.number, at);
         }
         if call.tool == spending::RAISE_CAP {
             // The model did not make this call, so its history has no result.
@@ -414,7 +422,7 @@ impl Session {
         }
     }
 
-    /// Adds what people said of calls in doubt to the next model request, once.
+    /// Adds what people said of calls in doubt to the next model request or prompt, once.
     fn report_settled_doubts(&mut self) {
         let notices = self.doubts.take_notices();
         if notices.is_empty() {

@@ -112,7 +112,9 @@ impl Endpoint {
             key: setup.key,
         };
         let gate_key = gate_key(&url, &service);
-        let client = client(&url, &world.clock, &limits, IDLE_CONNECTIONS).map_err(|error| {
+        // Loopback addresses bypass the proxy.
+        let proxy = if is_loopback(&url) { ProxyUse::Never } else { ProxyUse::Environment };
+        let client = client(proxy, &world.clock, &limits, IDLE_CONNECTIONS).map_err(|error| {
             service.fault(Kind::ModelBadRequest).caused_by(&error.without_url())
         })?;
         let (clock, entropy) = (world.clock.clone(), world.entropy.clone());
@@ -350,9 +352,18 @@ fn is_loopback(url: &Url) -> bool {
     host.eq_ignore_ascii_case("localhost") || ip.is_ok_and(|ip| ip.is_loopback())
 }
 
+/// Whether requests go through the proxy that the environment names (`HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProxyUse {
+    /// Through the proxy, if there is one.
+    Environment,
+    /// Straight to the address.
+    Never,
+}
+
 /// Builds a client that keeps up to `idle` connections for reuse.
 pub(crate) fn client(
-    url: &Url,
+    proxy: ProxyUse,
     clock: &Arc<dyn Clock>,
     limits: &Limits,
     idle: usize,
@@ -368,8 +379,7 @@ pub(crate) fn client(
         .pool_idle_timeout(IDLE)
         .dns_resolver(Arc::new(connect::Resolver))
         .connector_layer(connect::DeadlineLayer::new(clock.clone(), limits.model_connect));
-    // Loopback addresses bypass the proxy.
-    if is_loopback(url) { builder.no_proxy() } else { builder }.build()
+    if proxy == ProxyUse::Never { builder.no_proxy() } else { builder }.build()
 }
 
 /// A header value that debug output hides. `None` if the value is not a valid header.

@@ -1,7 +1,7 @@
 //! One POST that a service answers with an event stream, for services that are not models.
 //!
 //! It shares the client and the parser of the model providers: no redirect is followed, nothing is sent twice, and an
-//! event has a size limit. The caller sets the time limits and says what an error means.
+//! event has a size limit. No proxy is used: the request and its token go to the address alone. The caller sets the time limits and says what an error means.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use reqwest::{Client, Url};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::{
-    endpoint,
+    endpoint::{self, ProxyUse},
     sse::{self, EventStreamError, SseEvents},
 };
 
@@ -129,7 +129,7 @@ impl EventSource {
             return Err(wrong());
         }
         // No idle connection is kept: a request on one that the service closes at that moment is lost.
-        let client = endpoint::client(&url, &world.clock, limits, 0)
+        let client = endpoint::client(ProxyUse::Never, &world.clock, limits, 0)
             .map_err(|error| wrong().caused_by(&error.without_url()))?;
         Ok(Self { client, url, token: token.map(Arc::new), world: world.clone() })
     }

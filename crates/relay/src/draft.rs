@@ -75,6 +75,19 @@ impl UpstreamIds {
     }
 }
 
+impl DraftCall {
+    /// A call without arguments so far. An agent that leaves the tool's name out calls `tool`.
+    pub(crate) fn begin(theirs: String, name: Option<String>) -> Self {
+        Self {
+            theirs,
+            name: name.filter(|name| !name.is_empty()).unwrap_or_else(|| "tool".to_owned()),
+            arguments: String::new(),
+            is_complete: false,
+            is_synthetic: false,
+        }
+    }
+}
+
 impl Draft {
     /// An empty answer, whose step has started or not.
     pub(crate) fn new(is_open: bool) -> Self {

@@ -22,6 +22,10 @@ pub struct PartialTurn {
     before: Option<Value>,
     /// The agent's ids of calls that a recorded answer has.
     recorded: BTreeSet<String>,
+    /// The item that a chunk opened; the next chunk may leave its id out.
+    chunk: Option<(ItemKind, String)>,
+    /// The agent's id of the last message that opened. Its event is recorded before the answer that it ends.
+    last_message: Option<String>,
 }
 
 impl PartialTurn {
@@ -34,12 +38,18 @@ impl PartialTurn {
     /// Adds the next record's event of the turn.
     pub fn apply(&mut self, event: &Event, state_bytes: usize) {
         match event {
-            Event::StepStarted { .. } | Event::AnswerAbandoned { .. } => self.draft.forget_text(),
+            // The turn was posted again: nothing of the earlier run counts.
+            Event::StepStarted { attempt, .. } if *attempt > 1 => {
+                (self.draft, self.chunk) = (Draft::default(), None);
+            }
+            Event::AnswerAbandoned { .. } => self.draft.forget_text(),
             Event::ModelAnswered { content, .. } => {
                 let ids = UpstreamIds::of(content);
                 self.recorded.extend(ids.calls.into_iter().map(|(_, theirs)| theirs));
                 self.draft.forget_text();
                 self.draft.forget_calls(|theirs| self.recorded.contains(theirs));
+                self.draft.message =
+                    self.last_message.take().filter(|it| Some(it) != ids.message.as_ref());
             }
             Event::TextDelta { text, .. } => self.draft.push_text(ItemKind::Text, text),
             Event::ThinkingDelta { text, .. } => self.draft.push_text(ItemKind::Thought, text),
@@ -49,45 +59,85 @@ impl PartialTurn {
     }
 
     fn upstream(&mut self, event: &Value, state_bytes: usize) {
-        match wire::parse(event) {
-            Some(UpstreamEvent::StateSnapshot(state)) => self.state = Some(state),
-            Some(UpstreamEvent::StateDelta(operations)) => {
+        let Some(parsed) = wire::parse(event) else { return };
+        let is_chunk = matches!(parsed, UpstreamEvent::Stream { change: Change::Chunk { .. }, .. });
+        if !is_chunk {
+            self.close_chunk();
+        }
+        match parsed {
+            UpstreamEvent::StateSnapshot(state) => self.state = Some(state),
+            UpstreamEvent::StateDelta(operations) => {
                 let before = self.state.take().or_else(|| self.before.clone());
                 let mut state = before.unwrap_or_else(|| serde_json::json!({}));
                 let _ = shared_state::patch(&mut state, &operations, state_bytes);
                 self.state = Some(state);
             }
-            Some(UpstreamEvent::Stream { item: ItemKind::Call, id, change }) => {
-                self.call(id, change);
-            }
-            Some(UpstreamEvent::Stream { item: ItemKind::Text, id, change: Change::Start(_) }) => {
-                self.draft.message = Some(id);
+            UpstreamEvent::Stream { item, id, change } => {
+                let parent = event["parentMessageId"].as_str();
+                self.stream(item, id, change, parent);
             }
             _ => {}
         }
     }
 
-    fn call(&mut self, theirs: String, change: Change) {
-        if self.recorded.contains(&theirs) {
-            return;
-        }
+    fn stream(&mut self, item: ItemKind, id: String, change: Change, parent: Option<&str>) {
         match change {
-            Change::Start(name) | Change::Chunk { name: name @ Some(_), .. } => {
-                let name = name.unwrap_or_default();
-                let (arguments, is_complete) = (String::new(), false);
-                let call = DraftCall { theirs, name, arguments, is_complete, is_synthetic: false };
-                self.draft.add_call(call);
+            Change::Start(name) => self.open(item, id, name, parent),
+            Change::Delta(delta) => self.grow(item, &id, &delta),
+            Change::End => self.close(item, &id),
+            Change::Chunk { name, delta } => {
+                let open = self.chunk.as_ref().filter(|(kind, _)| *kind == item);
+                let id = match open {
+                    Some((_, open)) if id.is_empty() || *open == id => open.clone(),
+                    _ => {
+                        self.close_chunk();
+                        self.open(item, id.clone(), name, parent);
+                        self.chunk = Some((item, id.clone()));
+                        id
+                    }
+                };
+                self.grow(item, &id, &delta);
             }
-            Change::Delta(delta) | Change::Chunk { delta, .. } => {
-                if let Some(call) = self.draft.call(&theirs) {
-                    call.arguments.push_str(&delta);
+        }
+    }
+
+    /// Opens an item. The text of a message is read from the text events, which exclude what was not shown.
+    fn open(&mut self, item: ItemKind, id: String, name: Option<String>, parent: Option<&str>) {
+        let is_answer = matches!(name.as_deref(), None | Some("assistant"));
+        match item {
+            ItemKind::Text if is_answer => {
+                self.last_message = Some(id.clone());
+                self.draft.message.get_or_insert(id);
+            }
+            ItemKind::Call if !self.recorded.contains(&id) => {
+                if self.draft.message.is_none() {
+                    self.draft.message = parent.map(str::to_owned);
                 }
+                self.draft.add_call(DraftCall::begin(id, name));
             }
-            Change::End => {
-                if let Some(call) = self.draft.call(&theirs) {
-                    call.is_complete = true;
-                }
-            }
+            ItemKind::Text | ItemKind::Thought | ItemKind::Call => {}
+        }
+    }
+
+    fn grow(&mut self, item: ItemKind, id: &str, delta: &str) {
+        if item == ItemKind::Call
+            && let Some(call) = self.draft.call(id)
+        {
+            call.arguments.push_str(delta);
+        }
+    }
+
+    fn close(&mut self, item: ItemKind, id: &str) {
+        if item == ItemKind::Call
+            && let Some(call) = self.draft.call(id)
+        {
+            call.is_complete = true;
+        }
+    }
+
+    fn close_chunk(&mut self) {
+        if let Some((item, id)) = self.chunk.take() {
+            self.close(item, &id);
         }
     }
 }

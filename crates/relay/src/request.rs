@@ -171,7 +171,12 @@ impl CallNames {
 fn user_content(content: &[Block]) -> Value {
     let is_image = |block: &&Block| matches!(block, Block::Image { .. });
     if content.iter().find(is_image).is_none() {
-        let text = text_of(content);
+        // A person's message and what people said of calls in doubt are texts of their own.
+        let texts = content.iter().filter_map(|block| match block {
+            Block::Text(text) if !text.is_empty() => Some(text.as_str()),
+            _ => None,
+        });
+        let text = texts.collect::<Vec<_>>().join("\n\n");
         return if text.is_empty() { Value::Null } else { text.into() };
     }
     content

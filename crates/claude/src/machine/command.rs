@@ -58,9 +58,10 @@ impl Stepper<'_> {
                 self.emit(Event::ObserverLost(lost));
                 Ok(())
             }
-            CommandBody::SettleDoubt { .. } => {
-                Err(Fault::new(Kind::UnsupportedOperation, Operation::SettleDoubt)
-                    .with(Fact::Reason, "the Claude CLI keeps its own history; send it a message"))
+            CommandBody::SettleDoubt { call, settlement, note } => {
+                let (session, limits) = (&self.m.session, self.env.limits);
+                let settled = session.settle_doubt(call, settlement, note, by, limits);
+                settled.map(|event| self.emit(event))
             }
             CommandBody::RememberPermission { .. } | CommandBody::RevokePermission { .. } => {
                 Err(no_memory_fault())

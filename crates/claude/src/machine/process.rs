@@ -172,8 +172,7 @@ impl Stepper<'_> {
     /// The turn's message, if no part of its answer was recorded. It can be sent again without loss.
     fn find_unanswered(&self) -> Option<Vec<Block>> {
         let turn = self.turn();
-        let open_question = self.m.session.history.get(turn.first_message)?;
-        (turn.step == 0 && !turn.cancelling).then(|| open_question.content.clone())
+        (turn.step == 0 && !turn.cancelling).then(|| self.turn_prompt())
     }
 
     /// Parks the session for a shutdown. A queued message is recorded as a started turn, because the next

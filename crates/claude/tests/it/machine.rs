@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use budao_claude::{
-    CliTimeouts,
+    CliTimeouts, ENGINE_LABEL, ENGINE_NAME,
     machine::{Action, Env, Input, Machine, step},
     wire,
 };
@@ -27,6 +27,7 @@ use crate::common::name;
 
 mod answers;
 mod calls;
+mod doubts;
 mod edges;
 mod ends;
 mod modes;
@@ -58,7 +59,8 @@ impl Conversation {
     fn with(mode: Mode) -> Self {
         let mut conversation = Self::of(Session::default());
         let permissions = Permissions { mode, ..Permissions::default() };
-        let settings = Box::new(Settings { permissions, ..Settings::default() });
+        let labels = [(ENGINE_LABEL.to_owned(), ENGINE_NAME.to_owned())].into();
+        let settings = Box::new(Settings { permissions, labels, ..Settings::default() });
         conversation.input(Input::Opened { settings, origin: None });
         conversation
     }

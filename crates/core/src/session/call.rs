@@ -218,13 +218,14 @@ impl Call {
         };
     }
 
-    /// The arguments of a call that may have been done; `None` for one that never began.
-    pub(super) fn begun_with(&self) -> Option<&Value> {
+    /// The arguments the call began with; before its start, those that the model wrote.
+    pub(super) fn arguments(&self) -> Value {
         match &self.state {
             CallState::Started { arguments, .. } | CallState::Reconciling { arguments, .. } => {
-                Some(arguments)
+                arguments.clone()
             }
-            _ => None,
+            _ => serde_json::from_str(&self.written)
+                .unwrap_or_else(|_| Value::from(self.written.as_str())),
         }
     }
 

@@ -7,21 +7,26 @@ use serde_json::Value;
 
 use super::Call;
 use crate::{
-    event::{Settlement, TurnNumber},
+    event::{Settings, Settlement, TurnNumber},
     fault::{Detail, Fact, text},
-    lang::Lang,
     message::CallId,
     time::Timestamp,
 };
 
-/// The most open doubts of a session; the oldest is dropped for a newer one.
-const OPEN_MAX: usize = 64;
+/// A session with this many open doubts takes no further message. None is ever dropped: only a settlement closes it.
+pub(super) const OPEN_MAX: usize = 1_000;
+
+/// Open doubts whose arguments are kept up to [`ARGUMENTS_MAX`]; those of further ones up to [`ARGUMENTS_SHORT`].
+const WITH_ARGUMENTS: usize = 64;
 
 /// The most settled doubts that are remembered, to tell a second person who was first.
 const SETTLED_MAX: usize = 64;
 
 /// The longest arguments kept with a doubt, in bytes of JSON; longer ones are cut and kept as text.
 const ARGUMENTS_MAX: usize = 4_096;
+
+/// The longest arguments of a doubt that comes after many others, and of those a notice repeats, in bytes of JSON.
+const ARGUMENTS_SHORT: usize = 400;
 
 /// A call whose outcome is unknown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,17 +62,6 @@ pub struct Doubts {
     notices: Vec<String>,
 }
 
-impl Doubt {
-    pub(super) fn new(call: &Call, arguments: &Value, turn: TurnNumber, since: Timestamp) -> Self {
-        let text = arguments.to_string();
-        let arguments = match text.len() <= ARGUMENTS_MAX {
-            true => arguments.clone(),
-            false => format!("{}…", &text[..text.floor_char_boundary(ARGUMENTS_MAX)]).into(),
-        };
-        Self { call: call.id.clone(), tool: call.tool.clone(), arguments, turn, since }
-    }
-}
-
 impl Doubts {
     /// Whether there is nothing to store.
     #[must_use]
@@ -93,11 +87,18 @@ impl Doubts {
         self.settled.iter().find(|settled| settled.call == *call)
     }
 
-    pub(super) fn open(&mut self, doubt: Doubt) {
-        if self.open.len() >= OPEN_MAX {
-            self.open.remove(0);
-        }
-        self.open.push(doubt);
+    pub(super) fn open(&mut self, call: &Call, turn: TurnNumber, since: Timestamp) {
+        let most = if self.open.len() < WITH_ARGUMENTS { ARGUMENTS_MAX } else { ARGUMENTS_SHORT };
+        let arguments = call.arguments();
+        let text = arguments.to_string();
+        let arguments = if text.len() <= most { arguments } else { cut(&text, most).into() };
+        self.open.push(Doubt {
+            call: call.id.clone(),
+            tool: call.tool.clone(),
+            arguments,
+            turn,
+            since,
+        });
     }
 
     pub(super) fn settle(
@@ -106,11 +107,11 @@ impl Doubts {
         settlement: &Settlement,
         by: &str,
         note: Option<&str>,
-        lang: Lang,
+        settings: &Settings,
     ) {
         let Some(place) = self.open.iter().position(|doubt| doubt.call == *call) else { return };
         let doubt = self.open.remove(place);
-        self.notices.push(notice(&doubt, settlement, note, lang));
+        self.notices.push(notice(&doubt, settlement, note, settings));
         if self.settled.len() >= SETTLED_MAX {
             self.settled.pop_front();
         }
@@ -123,7 +124,13 @@ impl Doubts {
 }
 
 /// The text for the model about a settled doubt.
-fn notice(doubt: &Doubt, settlement: &Settlement, note: Option<&str>, lang: Lang) -> String {
+fn notice(
+    doubt: &Doubt,
+    settlement: &Settlement,
+    note: Option<&str>,
+    settings: &Settings,
+) -> String {
+    let lang = settings.language;
     let about = Detail::new()
         .with(Fact::ToolName, doubt.tool.clone())
         .with(Fact::CallId, doubt.call.to_string());
@@ -134,10 +141,24 @@ fn notice(doubt: &Doubt, settlement: &Settlement, note: Option<&str>, lang: Lang
         Settlement::DidNotHappen => text::line("advice-doubt-did-not-happen", &about, lang),
         Settlement::LeftToModel => text::line("advice-doubt-left", &about, lang),
     };
-    if let Some(note) = note {
-        let note = Detail::new().with(Fact::Note, note.to_owned());
+    let mut add = |message, fact, value: String| {
         told.push(' ');
-        told.push_str(&text::line("advice-doubt-note", &note, lang));
+        told.push_str(&text::line(message, &Detail::new().with(fact, value), lang));
+    };
+    // A foreign agent does not know our ids of its calls.
+    if settings.is_foreign() {
+        let arguments = cut(&doubt.arguments.to_string(), ARGUMENTS_SHORT);
+        add("advice-doubt-arguments", Fact::Excerpt, arguments);
+    }
+    if let Some(note) = note {
+        add("advice-doubt-note", Fact::Note, note.to_owned());
     }
     told
+}
+
+fn cut(text: &str, most: usize) -> String {
+    match text.len() <= most {
+        true => text.to_owned(),
+        false => format!("{}…", &text[..text.floor_char_boundary(most)]),
+    }
 }

@@ -5,7 +5,7 @@ use super::{
     SessionEnd, Stepper, StopReason, TurnNumber, calls,
 };
 use crate::{
-    event::{Decision, QuestionPurpose, Seq, Settlement},
+    event::{Decision, QuestionPurpose, Seq},
     message::CallId,
     nesting,
     remote::WorkerClaim,
@@ -28,12 +28,9 @@ impl Stepper<'_> {
                 self.check_nesting(decided.arguments.as_ref()).and_then(|()| self.decide(decided))
             }
             CommandBody::SettleDoubt { call, settlement, note } => {
-                let result = match &settlement {
-                    Settlement::Happened { result } => Some(result),
-                    Settlement::DidNotHappen | Settlement::LeftToModel => None,
-                };
-                self.check_nesting(result)
-                    .and_then(|()| self.settle_doubt(call, settlement, note, by))
+                let (session, limits) = (&self.session, self.env.limits);
+                let settled = session.settle_doubt(call, settlement, note, by, limits);
+                settled.map(|event| self.emit(event))
             }
             CommandBody::Cancel { reason } => {
                 self.cancel(by, reason);
@@ -156,7 +153,6 @@ impl Stepper<'_> {
         }
     }
 
-    /// Checks that the queue has room for one more message.
     /// Cancels the running turn, if any. The turn ends once its running calls have stopped, or its coordinator ends it.
     pub fn cancel(&mut self, by: String, reason: Option<String>) {
         let Some(turn) = &self.session.turn else { return };

@@ -1,19 +1,16 @@
-//! Rules for calls whose outcome is unknown: reconciliation by the tool, and settlement by a person.
+//! Rules for calls whose outcome is unknown: reconciliation by the tool.
 
 use super::{
     CallId, CallState, Event, Fact, Fault, Kind, Operation, Outcome, Stepper, TurnNumber, calls,
     millis,
 };
 use crate::{
-    event::{CallStart, ReconcileVerdict, Settlement},
-    fault::{Detail, FactValue, text},
+    event::{CallStart, ReconcileVerdict},
+    fault::{Detail, text},
     retry,
     session::{Call, OngoingFailure},
     tool::{Output, ReconcileResult},
 };
-
-/// The longest text of a settlement, in bytes: its result as JSON, or its note.
-const SETTLEMENT_MAX: usize = 16 * 1024;
 
 impl Stepper<'_> {
     /// Applies a tool's finding about an interrupted call. The outcome stays unknown only if the tool cannot tell.
@@ -140,43 +137,5 @@ impl Stepper<'_> {
         self.emit(Event::ReconcileEnded { call: id.clone(), tool, verdict });
         let fault = calls::outcome_unknown(&call.tool).with_trace(self.session.trace());
         self.end_call(id, fault.into());
-    }
-
-    /// Settles the unknown outcome of a call. The first settlement counts; the model reads it at its next step, and nothing
-    /// runs before: a call that did not happen is made again by the model, if at all.
-    pub(super) fn settle_doubt(
-        &mut self,
-        call: CallId,
-        settlement: Settlement,
-        note: Option<String>,
-        by: String,
-    ) -> Result<(), Fault> {
-        let Some(doubt) = self.session.doubts.about(&call) else {
-            return Err(self.not_in_doubt_fault(&call));
-        };
-        let tool = doubt.tool.clone();
-        let result = match &settlement {
-            Settlement::Happened { result } => result.to_string().len(),
-            Settlement::DidNotHappen | Settlement::LeftToModel => 0,
-        };
-        if result.max(note.as_ref().map_or(0, String::len)) > SETTLEMENT_MAX {
-            return Err(Fault::new(Kind::LimitReached, Operation::SettleDoubt)
-                .with(Fact::Limit, SETTLEMENT_MAX)
-                .with(Fact::Unit, "bytes")
-                .with(Fact::LimitName, "settlement"));
-        }
-        self.emit(Event::DoubtSettled { call, tool, settlement, by, note });
-        Ok(())
-    }
-
-    fn not_in_doubt_fault(&self, call: &CallId) -> Fault {
-        let constraint = match self.session.doubts.settled(call) {
-            Some(settled) => format!("the call is in doubt; {} settled it before", settled.by),
-            None => "the call is in doubt".to_owned(),
-        };
-        Fault::new(Kind::ConstraintViolated, Operation::SettleDoubt)
-            .with(Fact::Field, "call")
-            .with(Fact::Constraint, constraint)
-            .with(Fact::ProvidedValue, FactValue::Json(call.to_string().into()))
     }
 }

@@ -60,8 +60,10 @@ impl RelayStepper<'_> {
             CommandBody::Close => self.close(&by),
             CommandBody::Annotate { topic, data } => self.emit(Event::Annotated { topic, data }),
             CommandBody::ObserverLost(lost) => self.emit(Event::ObserverLost(lost)),
-            CommandBody::SettleDoubt { .. } => {
-                return Err(unsupported("the agent runs its own tools; send it a message"));
+            CommandBody::SettleDoubt { call, settlement, note } => {
+                let (session, limits) = (&self.m.session, self.env.limits);
+                let settled = session.settle_doubt(call, settlement, note, by, limits)?;
+                self.emit(settled);
             }
             CommandBody::RememberPermission { .. } | CommandBody::RevokePermission { .. } => {
                 return Err(unsupported("the agent asks for its own permissions"));

@@ -159,13 +159,7 @@ impl RelayStepper<'_> {
                 if run.draft.message.is_none() {
                     run.draft.message = parent;
                 }
-                run.draft.add_call(DraftCall {
-                    theirs: id,
-                    name: name.filter(|name| !name.is_empty()).unwrap_or_else(|| "tool".to_owned()),
-                    arguments: String::new(),
-                    is_complete: false,
-                    is_synthetic: false,
-                });
+                run.draft.add_call(DraftCall::begin(id, name));
                 if !has_open_calls {
                     self.open_step();
                 }

@@ -1,6 +1,9 @@
 //! What the tests share: rendered events, scripted agents, and an engine on a journal in memory.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use budao_core::{
     engine::{Engine as _, SessionOptions},
@@ -10,14 +13,18 @@ use budao_core::{
     message::{Block, text_of},
     session::Session,
     trace::Trace,
+    world::{Spawn, World},
 };
+use budao_engine::HolderLiveness;
 use budao_journal::{Journal, Memory, PageLimits};
 use budao_relay::{Relay, RelayConfig, RelayParts, TOPIC};
 use budao_testkit::{
     provider::{Provider, Reply},
     sse, world,
 };
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
+use tokio::task::AbortHandle;
 
 /// Nothing here takes this long unless it hangs.
 pub(crate) const HANG: Duration = Duration::from_secs(60);
@@ -119,9 +126,36 @@ pub(crate) fn reply(events: &[Value]) -> Reply {
     Reply::events(events.iter().map(sse::data))
 }
 
+/// Spawns tasks that can all be ended at once, in the middle of their work, as a kill of their process does.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KillableTasks(Arc<Mutex<Vec<AbortHandle>>>);
+
+impl Spawn for KillableTasks {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.0.lock().unwrap().push(tokio::spawn(task).abort_handle());
+    }
+}
+
+impl KillableTasks {
+    pub(crate) fn kill(&self) {
+        self.0.lock().unwrap().drain(..).for_each(|task| task.abort());
+    }
+}
+
+/// Knows that every process but this one is dead.
+#[derive(Debug)]
+struct OthersAreDead(String);
+
+impl HolderLiveness for OthersAreDead {
+    fn is_dead(&self, holder: &str) -> bool {
+        holder != self.0
+    }
+}
+
 /// A relay to a scripted agent.
 pub(crate) struct Fixture {
     pub(crate) agent: Provider,
+    pub(crate) tasks: KillableTasks,
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) relay: Relay,
     pub(crate) session: SessionId,
@@ -141,9 +175,9 @@ impl Fixture {
         let config = RelayConfig { url: Some(format!("{}/agent", agent.url())), ..config };
         let world = world::seeded(1);
         let journal: Arc<dyn Journal> = Arc::new(Memory::new(world.clone(), Limits::default()));
-        let relay = relay(&journal, config);
+        let (relay, tasks) = relay(&journal, config);
         let session = relay.open(SessionOptions::default()).await.unwrap();
-        Self { agent, journal, relay, session, commands: std::cell::Cell::new(0) }
+        Self { agent, tasks, journal, relay, session, commands: std::cell::Cell::new(0) }
     }
 
     pub(crate) async fn submit(&self, body: CommandBody) -> Answer {
@@ -204,11 +238,15 @@ impl Fixture {
     }
 }
 
-pub(crate) fn relay(journal: &Arc<dyn Journal>, config: RelayConfig) -> Relay {
-    let mut parts = RelayParts::new(Arc::clone(journal), world::seeded(2), config);
+pub(crate) fn relay(journal: &Arc<dyn Journal>, config: RelayConfig) -> (Relay, KillableTasks) {
+    let tasks = KillableTasks::default();
+    let world = World { spawn: Arc::new(tasks.clone()), ..world::seeded(2) };
+    let mut parts = RelayParts::new(Arc::clone(journal), world, config);
+    parts.holder = format!("agui-{}", world::system().uuid());
+    parts.liveness = Arc::new(OthersAreDead(parts.holder.clone()));
     parts.limits.retry.base = Duration::from_millis(10);
     parts.limits.retry.max = Duration::from_millis(20);
-    parts.into_engine().unwrap()
+    (parts.into_engine().unwrap(), tasks)
 }
 
 /// The fault with which a turn ended.

@@ -1,16 +1,20 @@
 //! The pure machine: what upstream events become.
 
 use budao_core::{
-    event::{Command, CommandBody, Decision, Event},
+    event::{
+        Answer, Command, CommandBody, Decision, Entry, Event, QuestionId, SessionId, Settings,
+        Settlement,
+    },
+    fault::{Fault, Kind, Operation},
     limits::Limits,
-    message::Block,
+    message::{Block, CallId},
     session::Session,
     time::Timestamp,
     timer::TimerRequest,
     trace::Trace,
 };
 use budao_relay::{
-    RelayLimits,
+    ENGINE_NAME, PartialTurn, RelayLimits,
     machine::{self, Input, RelayAction, RelayEnv, RelayMachine},
 };
 use budao_scrub::Scrubber;
@@ -20,26 +24,75 @@ use crate::common::{call, finished, lines, result, run, started, text};
 
 struct Play {
     machine: RelayMachine,
+    entries: Vec<Entry>,
     events: Vec<Event>,
     posts: Vec<Value>,
     post_number: u32,
     steady_ms: i64,
     commands: u32,
     limits: RelayLimits,
+    /// The answer to the last command.
+    answer: Option<Answer>,
+    /// What the last input wants to be read back.
+    restore: Option<(u64, u64, Option<Value>)>,
 }
+
+/// A session of this engine without records.
+fn opened() -> Session {
+    let mut session = Session::default();
+    session.settings.labels.insert(Settings::ENGINE.to_owned(), ENGINE_NAME.to_owned());
+    session
+}
+
+const ID: SessionId = SessionId(uuid::Uuid::nil());
 
 impl Play {
     fn new() -> Self {
-        let session = budao_core::event::SessionId(uuid::Uuid::nil());
         Self {
-            machine: RelayMachine::new(session, Session::default()),
+            machine: RelayMachine::new(ID, opened()),
+            entries: Vec::new(),
             events: Vec::new(),
             posts: Vec::new(),
             post_number: 0,
             steady_ms: 0,
             commands: 0,
             limits: RelayLimits::default(),
+            answer: None,
+            restore: None,
         }
+    }
+
+    /// The connection to the agent breaks.
+    fn cut(&mut self) {
+        let fault = Fault::new(Kind::UpstreamCut, Operation::ModelRequest).unconfirmed();
+        let (post_number, is_unsent) = (self.post_number, false);
+        self.input(Input::Failed { post_number, fault, is_unsent });
+    }
+
+    /// The process is killed; another one reads the records.
+    fn kill(&mut self) {
+        let mut session = opened();
+        for entry in &self.entries {
+            session.apply(&entry.event, entry.at, entry.trace);
+        }
+        self.machine = RelayMachine::new(ID, session);
+        self.input(Input::Resumed);
+        let (turn, after, before) = self.restore.take().expect("a turn was interrupted");
+        let mut partial = PartialTurn::new(before);
+        for entry in &self.entries[usize::try_from(after).unwrap()..] {
+            partial.apply(&entry.event, self.limits.state_bytes);
+        }
+        self.input(Input::Restored { turn, partial: Some(Box::new(partial)) });
+    }
+
+    fn allow(&mut self, question: &str) {
+        self.command(CommandBody::Decide {
+            question: QuestionId(question.into()),
+            decision: Decision::Allow,
+            note: None,
+            arguments: None,
+            digest: None,
+        });
     }
 
     fn input(&mut self, input: Input) {
@@ -57,11 +110,19 @@ impl Play {
             server: None,
         };
         let decided = machine::step(&mut self.machine, input, &env);
-        self.events.extend(decided.entries.into_iter().map(|entry| (*entry.event).clone()));
+        self.events.extend(decided.entries.iter().map(|entry| (*entry.event).clone()));
+        self.entries.extend(decided.entries);
+        self.answer = decided.answer.map(|(_, answer)| answer);
         for action in decided.actions {
-            if let RelayAction::Post { post_number, body, .. } = action {
-                self.post_number = post_number;
-                self.posts.push(body);
+            match action {
+                RelayAction::Post { post_number, body, .. } => {
+                    self.post_number = post_number;
+                    self.posts.push(body);
+                }
+                RelayAction::Restore { turn, after, before } => {
+                    self.restore = Some((turn, after, before));
+                }
+                RelayAction::Leave { .. } => {}
             }
         }
     }
@@ -319,4 +380,129 @@ fn a_closed_session_gives_waiting_messages_an_empty_turn() {
     assert_eq!(play.posts.len(), 1);
     let lines = play.lines();
     assert!(lines.ends_with("turn started\nturn ended Cancelled 0+0 \nsession_ended\n"), "{lines}");
+}
+
+/// A turn that is cut while the agent makes a call; the call is in doubt.
+fn in_doubt(play: &mut Play) -> CallId {
+    play.say("pay");
+    play.upstream([started()]);
+    play.upstream(call("x", "pay", r#"{"claim":7}"#));
+    play.cut();
+    let open = play.machine.session().doubts.all_open();
+    assert_eq!(open.len(), 1, "{}", play.lines());
+    open[0].call.clone()
+}
+
+#[test]
+fn a_person_settles_a_call_of_a_cut_run_and_the_next_request_says_so_once() {
+    let mut play = Play::new();
+    let call = in_doubt(&mut play);
+    let settle = |settlement| CommandBody::SettleDoubt {
+        call: call.clone(),
+        settlement,
+        note: Some("I looked".to_owned()),
+    };
+    play.command(settle(Settlement::Happened { result: json!({"receipt": 41}) }));
+    assert!(matches!(play.answer, Some(Answer::Accepted { .. })), "{:?}", play.answer);
+    assert!(play.machine.session().doubts.all_open().is_empty());
+    assert_eq!(play.posts.len(), 1, "nothing runs because of a settlement");
+    play.command(settle(Settlement::DidNotHappen));
+    let Some(Answer::Rejected { fault }) = &play.answer else { panic!("a doubt is settled once") };
+    assert_eq!(fault.kind(), Kind::ConstraintViolated);
+
+    play.say("and now?");
+    let last = |play: &Play| {
+        let messages = play.posts.last().unwrap()["messages"].as_array().unwrap().clone();
+        messages.last().unwrap()["content"].as_str().unwrap().to_owned()
+    };
+    let told = last(&play);
+    assert!(told.starts_with("and now?\n\nA person settled"), "{told}");
+    for part in [r#"{"receipt":41}"#, "I looked", r#"{"claim":7}"#] {
+        assert!(told.contains(part), "{told}");
+    }
+    play.upstream(run([text("m", &["I see."])]));
+    play.say("more");
+    assert_eq!(last(&play), "more");
+    let all = play.posts.last().unwrap().to_string();
+    assert_eq!(all.matches("receipt").count(), 1, "the history has it once: {all}");
+}
+
+#[test]
+fn what_a_person_says_while_the_agent_waits_for_an_answer_comes_with_the_next_message() {
+    let mut play = Play::new();
+    let doubtful = in_doubt(&mut play);
+    play.say("delete");
+    play.upstream([started()]);
+    play.upstream(call("y", "delete", "{}"));
+    let interrupt = json!({"id": "i", "reason": "tool_call", "toolCallId": "y"});
+    let outcome = json!({"type": "interrupt", "interrupts": [interrupt]});
+    play.upstream([json!({"type": "RUN_FINISHED", "outcome": outcome})]);
+    let (settlement, note) = (Settlement::DidNotHappen, None);
+    play.command(CommandBody::SettleDoubt { call: doubtful, settlement, note });
+    play.allow("ask_call_2_1_1");
+    let told = |play: &Play| play.posts.last().unwrap().to_string().contains("it did not happen");
+    assert!(!told(&play), "the results of open calls come next");
+    play.upstream([started(), result("y", "deleted"), finished()]);
+    play.say("more");
+    assert!(told(&play), "{}", play.posts.last().unwrap());
+}
+
+/// Goal: a kill keeps what a broken connection would have kept, wherever it falls. Method: after each event of a run, one
+/// machine is cut; the records of another are read back by a new one. Both must record the same answer and outcomes.
+#[test]
+fn after_every_event_a_new_writer_keeps_of_the_answer_what_a_cut_would_have_kept() {
+    let chunk = |fields: Value| {
+        let mut event = json!({"type": "TOOL_CALL_CHUNK"});
+        event.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        event
+    };
+    let chunks = vec![
+        chunk(json!({"toolCallId": "c", "toolCallName": "pay", "delta": r#"{"cl"#,
+            "parentMessageId": "m1"})),
+        chunk(json!({"delta": r#"aim":"#})),
+        chunk(json!({"toolCallId": "c", "toolCallName": "pay", "delta": "7}"})),
+        chunk(json!({"toolCallId": "d", "toolCallName": "pay", "delta": r#"{"claim":8}"#})),
+        json!({"type": "TEXT_MESSAGE_CHUNK", "messageId": "m2", "role": "assistant", "delta": "Pay"}),
+        json!({"type": "TEXT_MESSAGE_CHUNK", "delta": "ing."}),
+        result("c", "paid"),
+        result("d", "paid"),
+    ];
+    let parts = [
+        vec![started()],
+        text("m1", &["Look", "ing."]),
+        call("x", "look", r#"{"at":1}"#),
+        vec![result("x", "seen")],
+        text("m3", &["Now ", "paying."]),
+        text("m4", &["Another answer."]),
+        chunks,
+        text("m5", &["Done."]),
+        call("z", "", "{}"),
+        vec![json!({"type": "RUN_FINISHED"})],
+    ];
+    let events: Vec<Value> = parts.into_iter().flatten().collect();
+    for cut in 1..events.len() {
+        let played = || {
+            let mut play = Play::new();
+            play.say("pay");
+            for event in &events[..cut] {
+                play.upstream([event.clone()]);
+                play.input(Input::Flush);
+            }
+            let before = play.events.len();
+            (play, before)
+        };
+        let (mut alive, before) = played();
+        alive.cut();
+        let (mut killed, _) = played();
+        killed.kill();
+        let kept = |play: &Play| {
+            let kept = play.events[before..].iter().filter(|event| {
+                matches!(event, Event::ModelAnswered { .. } | Event::ToolCallEnded { .. })
+            });
+            format!("{:#}", json!(kept.collect::<Vec<_>>()))
+        };
+        assert_eq!(kept(&killed), kept(&alive), "after event {cut}: {}", events[cut - 1]);
+        let open = |play: &Play| play.machine.session().doubts.all_open().len();
+        assert_eq!(open(&killed), open(&alive), "after event {cut}");
+    }
 }

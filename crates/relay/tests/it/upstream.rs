@@ -180,7 +180,8 @@ async fn an_agent_that_cannot_be_reached_is_tried_again_because_nothing_was_sent
     let fixture = Fixture::new([]).await;
     let url = format!("http://127.0.0.1:{}/agent", free_port());
     let config = RelayConfig { url: Some(url), ..RelayConfig::default() };
-    let away = Fixture { relay: crate::common::relay(&fixture.journal, config), ..fixture };
+    let (relay, tasks) = crate::common::relay(&fixture.journal, config);
+    let away = Fixture { relay, tasks, ..fixture };
     away.say("go").await;
     let turn = away.turn(1).await;
     assert_eq!(kind_of(&turn), Some(Kind::ConnectionRefused), "{}", lines(&turn));
@@ -256,4 +257,45 @@ async fn a_request_above_its_limit_is_not_sent() {
     let turn = fixture.turn(1).await;
     assert_eq!(kind_of(&turn), Some(Kind::LimitReached));
     assert!(fixture.agent.asked().is_empty());
+}
+
+/// Set in the process whose environment names a proxy.
+const PROXIED: &str = "BUDAO_TEST_PROXIED";
+
+/// Goal: the request and its token go to the configured address alone. Method: a process with a proxy in its environment
+/// asks an agent at `0.0.0.0`, which leads to this machine and is no loopback address.
+#[tokio::test]
+async fn the_relay_connects_only_to_the_configured_address_whatever_proxy_the_environment_names() {
+    if std::env::var_os(PROXIED).is_some() {
+        return ask_past_the_proxy().await;
+    }
+    let proxy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    proxy.set_nonblocking(true).unwrap();
+    let url = format!("http://{}", proxy.local_addr().unwrap());
+    let mut child = tokio::process::Command::new(std::env::current_exe().unwrap());
+    let name = "upstream::the_relay_connects_only_to_the_configured_address_whatever_proxy_the_environment_names";
+    child.args(["--exact", name]).env(PROXIED, "1").env_remove("NO_PROXY").env_remove("no_proxy");
+    for proxied in
+        ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"]
+    {
+        child.env(proxied, &url);
+    }
+    let output = child.output().await.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    let met = proxy.accept().map(|(_, from)| from);
+    assert_eq!(met.unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "nobody asked the proxy");
+}
+
+async fn ask_past_the_proxy() {
+    let fixture = Fixture::new([reply(&run([text("m", &["good"])]))]).await;
+    let url = fixture.agent.url().replace("127.0.0.1", "0.0.0.0");
+    let mut config = RelayConfig { url: Some(format!("{url}/agent")), ..RelayConfig::default() };
+    config.limits.first_event = std::time::Duration::from_secs(5);
+    let (relay, tasks) = crate::common::relay(&fixture.journal, config);
+    let direct = Fixture { relay, tasks, ..fixture };
+    direct.say("go").await;
+    let turn = direct.turn(1).await;
+    assert_eq!(kind_of(&turn), None, "{}", lines(&turn));
+    assert_eq!(direct.agent.asked().len(), 1);
 }

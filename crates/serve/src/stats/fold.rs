@@ -21,8 +21,6 @@ use super::{
 
 /// Upper bound of a turn's faults that wait for their resolution; further ones are stored without one.
 const OPEN_FAULTS: usize = 256;
-/// Upper bound of a session's calls in doubt; beyond it the oldest is dropped.
-const OPEN_DOUBTS: usize = 64;
 /// Upper bound of kinds in a path; later kinds are left out.
 const PATH_KINDS: usize = 6;
 
@@ -174,14 +172,11 @@ impl SessionCounters {
         &self.doubts
     }
 
-    /// Adds calls that ended with an unknown outcome, and removes those that a person settled.
+    /// Adds calls that ended with an unknown outcome, and removes those that a person settled. Not bounded here: a
+    /// session with too many of them takes no message.
     fn update_doubts(&mut self, at: Timestamp, event: &Event) {
         match event {
             Event::ToolCallEnded { call, tool, outcome, .. } if outcome.is_in_doubt() => {
-                // The session's own list drops its oldest entry in the same way.
-                if self.doubts.len() >= OPEN_DOUBTS {
-                    self.doubts.remove(0);
-                }
                 let (session, call, tool) = (self.session(), call.clone(), tool.clone());
                 self.doubts.push(OpenDoubt { session, call, tool, since: at });
             }
@@ -255,7 +250,8 @@ impl OpenTurn {
                 if let (Some(cost), Some(model)) = (data["cost"].as_u64(), data["model"].as_str()) {
                     let model = ledger.intern_model(model);
                     ledger.set_currency(data["currency"].as_str().unwrap_or_default());
-                    ledger.count_cost(at, &model, self.tenant.as_ref(), cost);
+                    let key = data["key"].as_str().unwrap_or_default();
+                    ledger.count_cost(at, (&model, key), self.tenant.as_ref(), cost);
                 }
             }
             Activity::Answered { usage, .. } => {

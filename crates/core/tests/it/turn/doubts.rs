@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use budao_core::{
     Fault, Kind, Lang,
-    event::{Answer, CommandBody, Event, Settlement},
+    event::{Answer, CommandBody, Event, ReconcileVerdict, Settlement},
     fault::{Operation, Progress},
     message::{Block, CallId},
     tool::{Output, ReconcileResult},
@@ -247,29 +247,87 @@ fn failures_that_are_certain_leave_no_doubt() {
     assert!(play.session.doubts.all_open().is_empty());
 }
 
+/// A turn whose call is lost; its arguments are long.
+fn lose_a_call(play: &mut Play) {
+    play.say("pay");
+    let calls = play.answer_calls(&[("pay", "{}")]);
+    let arguments = json!({"text": "长".repeat(5_000)});
+    let (repairs, route) = (Vec::new(), None);
+    let run = CallVerdict::Run { arguments, repairs, idempotent: false, reconcile: false, route };
+    play.check_calls(vec![(calls[0].clone(), run)]);
+    play.input(Input::Resumed);
+    play.answer_text("hm");
+}
+
 #[test]
-fn the_list_of_doubts_and_their_arguments_is_bounded() {
+fn each_of_seventy_doubts_is_listed_and_can_be_settled() {
     let mut play = Play::new();
-    for _ in 0..70 {
-        play.say("pay");
-        let calls = play.answer_calls(&[("pay", "{}")]);
-        let arguments = json!({"text": "长".repeat(5_000)});
-        let repairs = Vec::new();
-        let run = CallVerdict::Run {
-            arguments,
-            repairs,
-            idempotent: false,
-            reconcile: false,
-            route: None,
-        };
-        play.check_calls(vec![(calls[0].clone(), run)]);
-        play.input(Input::Resumed);
-        play.answer_text("hm");
+    (0..70).for_each(|_| lose_a_call(&mut play));
+    let doubts = play.session.doubts.all_open().to_vec();
+    assert_eq!(doubts.len(), 70);
+    assert_eq!(doubts.iter().map(|doubt| doubt.turn).collect::<Vec<_>>(), Vec::from_iter(1..=70));
+    let size = |doubt: &budao_core::session::Doubt| doubt.arguments.to_string().len();
+    assert!(doubts[..64].iter().all(|doubt| (4_000..5_000).contains(&size(doubt))));
+    assert!(doubts[64..].iter().all(|doubt| (300..500).contains(&size(doubt))), "{doubts:?}");
+    for doubt in &doubts {
+        let answer = settle(&mut play, &doubt.call, Settlement::DidNotHappen);
+        assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
     }
-    let doubts = play.session.doubts.all_open();
-    assert_eq!(doubts.len(), 64);
-    assert!(doubts.iter().all(|doubt| doubt.arguments.to_string().len() < 5_000));
-    let sealed =
-        play.entries.iter().filter(|entry| matches!(*entry.event, Event::ToolCallEnded { .. }));
-    assert_eq!(sealed.count(), 70);
+    assert!(play.session.doubts.all_open().is_empty());
+    play.say("and now?");
+    assert_eq!(texts(&play).matches("it did not happen").count(), 70);
+    play.replayed();
+}
+
+#[test]
+fn a_session_with_a_thousand_doubts_takes_the_next_message_when_one_is_settled() {
+    let mut play = Play::new();
+    (0..1_000).for_each(|_| lose_a_call(&mut play));
+    let message = || CommandBody::Message { content: vec![Block::Text("more".to_owned())] };
+    let Answer::Rejected { fault } = play.command(message()).1 else {
+        panic!("a thousand calls are in doubt")
+    };
+    assert_eq!(fault.kind(), Kind::LimitReached);
+    let told = budao_core::fault::text::user_text(&fault, Lang::En);
+    assert!(told.contains("open_doubts (1000)"), "{told}");
+    assert_eq!(play.session.doubts.all_open().len(), 1_000);
+    let first = play.session.doubts.all_open()[0].call.clone();
+    settle(&mut play, &first, Settlement::LeftToModel);
+    assert!(matches!(play.command(message()).1, Answer::Accepted { .. }));
+}
+
+#[test]
+fn a_tool_that_lies_about_an_interrupted_call_is_recorded_and_decides_alone() {
+    for lie in [
+        ReconcileResult::Happened(Output { data: json!({"paid": 7}), ..Output::default() }),
+        ReconcileResult::DidNotHappen,
+    ] {
+        let (mut play, call) = interrupted();
+        let is_done = matches!(lie, ReconcileResult::Happened(_));
+        reconciled(&mut play, &call, 1, lie);
+        if !is_done {
+            play.end_call(&call, 2, done());
+        }
+        let late = reconciled(&mut play, &call, 1, ReconcileResult::DidNotHappen);
+        assert_eq!(late, ["late_arrival_dropped"], "what it says later changes nothing");
+        let verdicts = play.entries.iter().filter_map(|entry| match &*entry.event {
+            Event::ReconcileEnded { verdict, .. } => Some(*verdict),
+            _ => None,
+        });
+        let verdicts: Vec<ReconcileVerdict> = verdicts.collect();
+        let verdict = match is_done {
+            true => ReconcileVerdict::Happened,
+            false => ReconcileVerdict::DidNotHappen,
+        };
+        assert_eq!(verdicts, [verdict], "the records show what it said");
+        // If it was done, the lie costs one more effect; if it was not, it stays undone. Neither happens again.
+        assert_eq!(play.count("tool_call_started"), if is_done { 1 } else { 2 });
+        assert_eq!(play.count("tool_call_ended"), 1);
+        assert!(play.outcomes()[&call].is_done());
+        assert!(play.session.doubts.all_open().is_empty());
+        play.answer_text("done");
+        play.session = play.replayed();
+        play.input(Input::Resumed);
+        assert_eq!(play.count("tool_call_started"), if is_done { 1 } else { 2 });
+    }
 }
