@@ -212,8 +212,10 @@ test("a time range is chosen with the mouse or the keys, is in the address, and 
     await page.goto("about:blank");
     await page.goto(address);
     await page.locator("#chosen", { hasText: "Faults: 3." }).waitFor();
+    await runSession(origin, [], { session_name: "No fault" });
     await page.locator("#chosen a").click();
     await until(async () => (await page.locator("#rows tr").count()) === 3);
+    assert.match(page.url(), /sessions\?hit=any&since=.*&until=/);
     await page.locator("#range button").click();
     await page.locator("#range").waitFor({ state: "hidden" });
     await page.goto(`${origin}/faults?window=5m`);
@@ -231,11 +233,65 @@ test("a time range is chosen with the mouse or the keys, is in the address, and 
     await chart.focus();
     await page.keyboard.press("Escape");
     await page.locator("#chosen").waitFor({ state: "hidden" });
-    // Each time leads to its sessions in one step.
-    await page.locator("#values tbody th a").first().click();
-    await until(async () => (await page.locator("#rows tr").count()) >= 1);
-    assert.match(page.url(), /sessions\?since=.*&until=/);
+    // Each time, and each number of it, leads to the sessions hit then in one step.
+    const first = page.locator("#values tbody tr").first();
+    const count = Number(await first.locator("td").first().textContent());
+    for (const [link, hit] of [["th a", "any"], ["td a", "code%3AERR_AUTH_001"]]) {
+      await page.goto(`${origin}/faults?window=5m`);
+      await chart.waitFor();
+      await page.locator(".values summary").click();
+      await first.locator(link).first().click();
+      await until(async () => (await page.locator("#rows tr").count()) === count);
+      assert.match(page.url(), new RegExp(`sessions\\?hit=${hit}&since=.*&until=`));
+    }
     assert.deepEqual(seen.errors, []);
+  });
+});
+
+test("a link with a range opens the window that still has it, and says so; another window keeps what is still in it", async () => {
+  await onPage(stage, async (page, { origin, seen }) => {
+    await failing(origin, 2);
+    const ago = (minutes) => new Date(Date.now() - minutes * 60_000).toISOString();
+    const link = (from, to) => `${origin}/faults?window=5m&since=${ago(from)}&until=${ago(to)}`;
+    const checked = () => page.locator("input[name=window]:checked").inputValue();
+    await page.goto(link(10, -5));
+    await page.locator("#chosen", { hasText: "Faults: 2." }).waitFor();
+    assert.equal(await checked(), "1h");
+    await page.locator("#range-note", { hasText: "a longer one is shown" }).waitFor();
+    assert.match(page.url(), /window=1h&since=.*&until=/);
+    await picture(page, "range-widened");
+    await page.locator('label:has(input[value="24h"])').click();
+    await page.locator("#range-note").waitFor({ state: "detached" });
+    await until(() => /window=24h&since=/.test(page.url()));
+    await page.locator("#chosen", { hasText: "Faults: 2." }).waitFor();
+    await page.locator('label:has(input[value="5m"])').click();
+    await page.locator("#chosen").waitFor({ state: "hidden" });
+    assert.doesNotMatch(page.url(), /since/);
+    // A range that is no longer kept is said to be so, and no other one is shown in its place.
+    await page.goto(link(20 * 24 * 60, 19 * 24 * 60));
+    await page.locator("#range-note", { hasText: "no longer kept" }).waitFor();
+    await page.locator("#over-time svg").waitFor();
+    assert.equal(await page.locator("#chosen").isVisible(), false);
+    assert.equal(await checked(), "5m");
+    assert.deepEqual(seen.errors, []);
+  });
+});
+
+test("each number of a comparison leads to the sessions that its kind hit in its range", async () => {
+  await onPage(stage, async (page, { origin }) => {
+    await failing(origin, 3);
+    await page.goto(`${origin}/faults?window=5m`);
+    const chart = page.locator("#over-time svg");
+    await chart.waitFor();
+    await chart.focus();
+    await page.keyboard.press("End");
+    for (let step = 0; step < 3; step += 1) await page.keyboard.press("Shift+ArrowLeft");
+    const row = page.locator("#comparison tbody tr").first();
+    await row.waitFor();
+    assert.equal(await row.locator("td").first().locator("a").count(), 0, "nothing stands behind a zero");
+    await row.locator("td a").click();
+    await until(async () => (await page.locator("#rows tr").count()) === 3);
+    assert.match(page.url(), /hit=code%3AERR_AUTH_001&since=.*&until=/);
   });
 });
 

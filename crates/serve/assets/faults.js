@@ -3,7 +3,7 @@
 import { api } from "./api.js";
 import { distribution, overTime, shares } from "./charts.js";
 import { drawFlow, endWords } from "./flow.js";
-import { ago, at, clock, h, number, refill, span, t } from "./kit.js";
+import { ago, at, clock, h, now, number, refill, span, t } from "./kit.js";
 import "./shell.js";
 
 const names = JSON.parse(at("charts").dataset.titles);
@@ -23,8 +23,26 @@ function rangeOf(query, ...ends) {
 }
 
 const iso = (ms) => new Date(ms).toISOString();
-/** The sessions that were active in a range of time. */
-const sessionsIn = (from, to) => `/sessions?since=${iso(from)}&until=${iso(to)}`;
+/** The sessions that faults hit in a range of time. */
+const sessionsIn = ({ from, to }, hit = "any") => `/sessions?${new URLSearchParams({ hit, since: iso(from), until: iso(to) })}`;
+
+/** Windows by length in milliseconds, the shortest first. */
+const WINDOWS = Object.entries({ "5m": 300_000, "1h": 3_600_000, "24h": 86_400_000, "7d": 604_800_000 });
+
+/** Is the beginning of a range still in the window of this length? */
+const isIn = (range, length) => range === undefined || range.from >= now() - length;
+
+/** The shortest window from this one on that still has both ranges; undefined if none has. */
+function windowWithRanges(wanted) {
+  const first = WINDOWS.findIndex(([name]) => name === wanted);
+  return WINDOWS.slice(first).find(([, length]) => isIn(chosen, length) && isIn(other, length))?.[0];
+}
+
+/** A range as its bars have it: those of a longer window are wider. */
+function inBars({ from, to }) {
+  const length = stats.bucket_seconds * 1000;
+  return { from: Math.floor(from / length) * length, to: Math.ceil(to / length) * length };
+}
 
 function address(window) {
   const range = chosen === undefined ? "" : `&since=${iso(chosen.from)}&until=${iso(chosen.to)}`;
@@ -45,6 +63,7 @@ function drawRange(bars, from, to) {
   box.hidden = from === undefined;
   drawComparison(bars, from === undefined);
   if (from === undefined) return;
+  const range = inBars(chosen);
   const sum = (list) => list.reduce((all, bar) => all + bar.sum, 0);
   const before = from - (to - from + 1);
   const inside = number(sum(bars.slice(from, to + 1)));
@@ -52,11 +71,11 @@ function drawRange(bars, from, to) {
   const clear = h("button", { type: "button", class: "plain small", on: { click: () => draw((chosen = undefined)) } }, t("range-clear"));
   refill(
     box,
-    h("b", {}, t("range", { from: clock(chosen.from), to: clock(chosen.to) })),
+    h("b", {}, t("range", { from: clock(range.from), to: clock(range.to) })),
     " ",
     t("range-faults", { n: inside, of: earlier }),
     " ",
-    h("a", { href: sessionsIn(chosen.from, chosen.to) }, t("range-sessions")),
+    h("a", { href: sessionsIn(range) }, t("range-sessions")),
     " ",
     keepButton(),
     " ",
@@ -77,27 +96,33 @@ function keepButton() {
 /** The kinds of two ranges side by side: the chosen one, and the kept one or the one of the same length before. */
 function drawComparison(bars, isNone) {
   const table = at("comparison");
-  const length = chosen === undefined ? 0 : chosen.to - chosen.from;
-  const before = other ?? (isNone ? undefined : { from: chosen.from - length, to: chosen.from });
+  const range = chosen === undefined ? undefined : inBars(chosen);
+  const before = other !== undefined ? inBars(other) : isNone ? undefined : { from: 2 * range.from - range.to, to: range.from };
   const isKnown = before !== undefined && before.from >= Date.parse(bars[0]?.at ?? "");
   table.hidden = isNone || !isKnown;
   if (table.hidden) return;
-  const [earlier, now] = [countsIn(before), countsIn(chosen)];
-  const kinds = [...new Set([...earlier.keys(), ...now.keys()])].sort((one, two) => (now.get(two) ?? 0) - (now.get(one) ?? 0) || (earlier.get(two) ?? 0) - (earlier.get(one) ?? 0));
+  const [earlier, later] = [countsIn(before), countsIn(range)];
+  const kinds = [...new Set([...earlier.keys(), ...later.keys()])].sort((one, two) => (later.get(two) ?? 0) - (later.get(one) ?? 0) || (earlier.get(two) ?? 0) - (earlier.get(one) ?? 0));
   table.hidden = kinds.length === 0;
-  const head = (range) => h("th", { scope: "col", class: "number" }, h("a", { href: sessionsIn(range.from, range.to) }, t("range", { from: clock(range.from), to: clock(range.to) })));
+  const head = (range) => h("th", { scope: "col", class: "number" }, h("a", { href: sessionsIn(range) }, t("range", { from: clock(range.from), to: clock(range.to) })));
   const row = (kind) => {
-    const [was, is] = [earlier.get(kind) ?? 0, now.get(kind) ?? 0];
-    const change = is - was;
+    const cells = [[earlier, before], [later, range]].map(([counts, range]) => h("td", { class: "number" }, countedKind(counts.get(kind) ?? 0, kind, range)));
+    const change = (later.get(kind) ?? 0) - (earlier.get(kind) ?? 0);
     const sign = change > 0 ? "+" : change < 0 ? "−" : "±";
-    return h("tr", {}, h("th", { scope: "row" }, title(kind)), h("td", { class: "number" }, number(was)), h("td", { class: "number" }, number(is)), h("td", { class: "number" }, `${sign}${number(Math.abs(change))}`));
+    return h("tr", {}, h("th", { scope: "row" }, title(kind)), cells, h("td", { class: "number" }, `${sign}${number(Math.abs(change))}`));
   };
   refill(
     table,
     h("caption", { class: "unseen" }, t("compare")),
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, t("kind")), head(before), head(chosen), h("th", { scope: "col", class: "number" }, t("compare-change")))),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, t("kind")), head(before), head(range), h("th", { scope: "col", class: "number" }, t("compare-change")))),
     h("tbody", {}, kinds.map(row)),
   );
+}
+
+/** Faults of a kind in a range, which lead to the sessions that they hit then. */
+function countedKind(n, kind, range) {
+  const code = stats.kinds.find((row) => row.kind === kind)?.code;
+  return code === undefined ? number(n) : counted(n, sessionsIn(range, `code:${code}`));
 }
 
 /** Faults by kind in the bars of a range. */
@@ -110,14 +135,15 @@ function countsIn({ from, to }) {
   return counts;
 }
 
-/** The chart in numbers; a time leads to its sessions. */
+/** The chart in numbers; a time and its numbers lead to the sessions hit then. */
 function values({ bars, names }) {
   const used = names.map((name, depth) => ({ name, depth })).filter(({ depth }) => bars.some((bar) => bar.counts[depth] > 0));
-  const link = ({ at: time }) => h("a", { href: sessionsIn(Date.parse(time), Date.parse(time) + stats.bucket_seconds * 1000) }, clock(time));
+  const rangeOfBar = ({ at: time }) => ({ from: Date.parse(time), to: Date.parse(time) + stats.bucket_seconds * 1000 });
+  const row = (bar) => h("tr", {}, h("th", { scope: "row" }, h("a", { href: sessionsIn(rangeOfBar(bar)) }, clock(bar.at))), used.map(({ name, depth }) => h("td", { class: "number" }, countedKind(bar.counts[depth], name, rangeOfBar(bar)))));
   refill(
     at("values"),
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, t("time")), used.map(({ name }) => h("th", { scope: "col", class: "number" }, title(name))))),
-    h("tbody", {}, bars.filter((bar) => bar.sum > 0).map((bar) => h("tr", {}, h("th", { scope: "row" }, link(bar)), used.map(({ depth }) => h("td", { class: "number" }, number(bar.counts[depth])))))),
+    h("tbody", {}, bars.filter((bar) => bar.sum > 0).map(row)),
   );
 }
 
@@ -134,9 +160,34 @@ function sessionsHit(hit, outcome) {
 /** A number that leads to the sessions behind it, unless there are none. */
 const counted = (n, href) => (n > 0 ? h("a", { href }, number(n)) : number(n));
 
+const windowNow = () => document.querySelector("input[name=window]:checked");
+
+/** Another window keeps the ranges that are still in it. */
+function changeWindow() {
+  const [, length] = WINDOWS.find(([name]) => name === windowNow().value);
+  if (!isIn(chosen, length)) chosen = undefined;
+  if (!isIn(other, length)) other = undefined;
+  at("range-note")?.remove();
+  return load();
+}
+
+/** A link with a range opens the shortest window that still has it; when none has, the page says so. */
+function followLink() {
+  const wanted = new URLSearchParams(location.search).get("window");
+  const input = (name) => document.querySelector(`input[name=window][value="${name}"]`);
+  const linked = WINDOWS.find(([name]) => name === wanted)?.[0] ?? windowNow().value;
+  const gone = [chosen, other].filter((range) => !isIn(range, WINDOWS.at(-1)[1]));
+  if (gone.includes(chosen)) chosen = undefined;
+  if (gone.includes(other)) other = undefined;
+  const fit = windowWithRanges(linked) ?? WINDOWS.at(-1)[0];
+  input(fit).checked = true;
+  const note = gone.length > 0 ? t("range-gone", { from: clock(gone[0].from), to: clock(gone[0].to) }) : fit === linked ? undefined : t("range-widened");
+  if (note !== undefined) at("windows").after(h("p", { id: "range-note", class: "chosen-range", role: "status" }, note));
+  return load();
+}
+
 async function load() {
-  const window = document.querySelector("input[name=window]:checked").value;
-  if (stats !== undefined && stats.window !== window) chosen = other = undefined;
+  const window = windowNow().value;
   address(window);
   try {
     stats = await api(`/api/stats?window=${window}`);
@@ -169,7 +220,8 @@ function draw() {
   );
   const chart = overTime(at("over-time"), stats.buckets, stats.kinds, title, choose);
   values(chart);
-  const inRange = chart.bars.map(({ at }, index) => [Date.parse(at), index]).filter(([time]) => chosen !== undefined && time >= chosen.from && time < chosen.to);
+  const range = chosen === undefined ? undefined : inBars(chosen);
+  const inRange = chart.bars.map(({ at }, index) => [Date.parse(at), index]).filter(([time]) => range !== undefined && time >= range.from && time < range.to);
   const [first, last] = [inRange[0]?.[1], inRange.at(-1)?.[1]];
   chart.mark(first, last);
   drawRange(chart.bars, first, last);
@@ -215,13 +267,10 @@ function kinds() {
   );
 }
 
-const wanted = new URLSearchParams(location.search).get("window");
-const choice = [...document.querySelectorAll("input[name=window]")].find((input) => input.value === wanted);
-if (choice !== undefined) choice.checked = true;
-at("windows").addEventListener("change", load);
+at("windows").addEventListener("change", changeWindow);
 let redraw;
 addEventListener("resize", () => {
   clearTimeout(redraw);
   redraw = setTimeout(draw, 150);
 });
-load();
+followLink();
