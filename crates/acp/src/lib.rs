@@ -1,6 +1,6 @@
 //! The editor bridge: an ACP agent on any engine.
 //!
-//! One [`Bridge`] serves one connection. One task per open session (`session_task`) takes prompts in order,
+//! One [`Bridge`] serves one connection. One task per open session (`editor_session`) takes prompts in order,
 //! follows the session's records, projects them (`project`) and writes the updates, then the answer to the
 //! prompt. Only this task writes for its session, so no update of a turn can follow the turn's end. Only this
 //! crate uses the protocol crate.
@@ -12,6 +12,8 @@ mod connection;
 mod content;
 mod editor_files;
 mod editor_options;
+mod editor_session;
+mod editor_sessions;
 mod faults;
 mod input_question;
 mod lines;
@@ -25,8 +27,6 @@ pub mod probe;
 mod project;
 mod prompts;
 mod request_handler;
-mod session_registry;
-mod session_task;
 mod texts;
 mod user_question;
 

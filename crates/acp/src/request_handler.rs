@@ -35,14 +35,14 @@ use crate::{
     command_queue::LeaveResponder,
     content,
     editor_options::WorkingDirectories,
+    editor_session::{EditorCommand, EditorSession, Mailbox, OpenResponder, SessionStart},
+    editor_sessions::EditorSessions,
     faults,
     lines::OutputBacklog,
     list,
     outbox::Outbox,
     project::EditorCapabilities,
     prompts::Prompt,
-    session_registry::SessionRegistry,
-    session_task::{EditorCommand, Mailbox, OpenResponder, SessionStart, SessionTask},
 };
 
 /// Upper bound of additional directories of a session.
@@ -66,7 +66,7 @@ pub(crate) use respond;
 pub(crate) struct RequestHandler {
     bridge: Arc<Bridge>,
     backlog: Arc<OutputBacklog>,
-    sessions: Arc<SessionRegistry>,
+    sessions: Arc<EditorSessions>,
     editor_capabilities: Arc<Mutex<EditorCapabilities>>,
     session_tasks: TaskTracker,
     prompts: AtomicU64,
@@ -320,7 +320,7 @@ impl RequestHandler {
             let bridge = Arc::clone(&self.bridge);
             let mailbox = Mailbox::new(Arc::clone(&self.sessions), session, mailbox);
             self.spawn(
-                SessionTask::new(bridge, session, outbox, mailbox, editor_capabilities).run(),
+                EditorSession::new(bridge, session, outbox, mailbox, editor_capabilities).run(),
             );
         });
     }

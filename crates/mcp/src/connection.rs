@@ -28,7 +28,7 @@ use crate::{
     config::{Address, McpServerConfig, Stdio, Transport, shown_url},
     era::{Era, ObservedTransport, Opening, ProbeProgress},
     error::{FaultContext, ServerError},
-    host::{Host, ProgressGuard, ProgressRouter},
+    host::{McpHost, ProgressGuard, ProgressRouter},
     input::InputCheckpoint,
     pending::{AbandonedCall, PendingCall, forget},
     process::{ConnectionContext, ProcessExit, ServerProcess},
@@ -87,7 +87,7 @@ pub(crate) struct ServerConnection {
     pub(crate) probe: Arc<ProbeProgress>,
     /// The resources whose changes a server without a handshake reports.
     pub(crate) subscription: ResourceSubscription,
-    service: Mutex<Option<RunningService<RoleClient, Host>>>,
+    service: Mutex<Option<RunningService<RoleClient, McpHost>>>,
     process: Option<Arc<ServerProcess>>,
     /// Cancelled when the transport has ended.
     pub(crate) closed: CancellationToken,
@@ -248,7 +248,7 @@ impl ServerConnection {
         opening: Opening,
         (process, router): (Option<Arc<ServerProcess>>, Arc<CallRouter>),
     ) -> Result<Self, (ServerError, bool)> {
-        let host = Host::new(
+        let host = McpHost::new(
             config,
             connection_context.scrubber.clone(),
             connection_context.changes.clone(),

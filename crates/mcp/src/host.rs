@@ -40,7 +40,7 @@ use crate::{
 
 /// The client's handler for one server.
 #[derive(Debug)]
-pub(crate) struct Host {
+pub(crate) struct McpHost {
     server: Arc<str>,
     roots: Vec<Root>,
     scrubber: Scrubber,
@@ -104,7 +104,7 @@ pub(crate) fn roots_answer(config: &McpServerConfig) -> serde_json::Value {
     serde_json::to_value(ListRootsResult::new(roots(config))).unwrap_or_default()
 }
 
-impl Host {
+impl McpHost {
     pub(crate) fn new(
         config: &McpServerConfig,
         scrubber: Scrubber,
@@ -145,7 +145,7 @@ impl Host {
     }
 }
 
-impl ClientHandler for Host {
+impl ClientHandler for McpHost {
     fn get_info(&self) -> ClientConfig {
         let mut capabilities = ClientCapabilities::default();
         let tasks = (TASKS_EXTENSION_ID.to_owned(), rmcp::model::JsonObject::new());

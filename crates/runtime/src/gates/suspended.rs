@@ -39,12 +39,12 @@ pub(super) struct SuspendedRequest {
     pub(super) head: Seq,
     /// The latest message of the gate.
     pub(super) update: Option<WaitUpdate>,
-    stage: Stage,
+    load_state: LoadState,
     wake_at: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum LoadState {
     /// The task of the session has not ended yet.
     Unloading,
     Unloaded,
@@ -62,7 +62,7 @@ pub(super) struct DueSessions {
 
 impl SuspendedRequest {
     pub(super) fn new(key: GateKey, ticket: Ticket, head: Seq, wake_at: Timestamp) -> Self {
-        Self { key, ticket, head, update: None, stage: Stage::Unloading, wake_at }
+        Self { key, ticket, head, update: None, load_state: LoadState::Unloading, wake_at }
     }
 }
 
@@ -79,8 +79,8 @@ impl SuspendedRequests {
     /// The task of the session has ended: from now on the session can be loaded.
     pub(super) fn after_unload(&mut self, session: SessionId, now: Timestamp) {
         let Some(request) = self.requests.get_mut(&session) else { return };
-        if request.stage == Stage::Unloading {
-            request.stage = Stage::Unloaded;
+        if request.load_state == LoadState::Unloading {
+            request.load_state = LoadState::Unloaded;
             let at = due_at(request, now);
             self.plan(session, at);
         }
@@ -90,7 +90,7 @@ impl SuspendedRequests {
     pub(super) fn notify(&mut self, session: SessionId, update: WaitUpdate, now: Timestamp) {
         let Some(request) = self.requests.get_mut(&session) else { return };
         request.update = Some(update);
-        if request.stage == Stage::Unloaded {
+        if request.load_state == LoadState::Unloaded {
             let at = due_at(request, now);
             self.plan(session, at);
         }
@@ -117,12 +117,12 @@ impl SuspendedRequests {
             if at > now || !(is_granted || has_room) {
                 break;
             }
-            match self.requests.get(&session).map(|request| request.stage) {
-                Some(Stage::Loading) => due.unclaimed.extend(self.claim(session)),
+            match self.requests.get(&session).map(|request| request.load_state) {
+                Some(LoadState::Loading) => due.unclaimed.extend(self.claim(session)),
                 Some(_) => {
                     self.plan(session, now.after(CLAIM_LIMIT));
                     if let Some(request) = self.requests.get_mut(&session) {
-                        request.stage = Stage::Loading;
+                        request.load_state = LoadState::Loading;
                     }
                     due.load.push(session);
                 }
