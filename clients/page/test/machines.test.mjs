@@ -7,6 +7,7 @@ import os from "node:os";
 import path from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { peer } from "../../harness/peers.mjs";
 import { TOKEN } from "../../harness/server.mjs";
 import { onPage, overflow, picture, until } from "../stage.mjs";
 
@@ -108,6 +109,54 @@ test("MCP servers are shown with their transport, their tools, and what failed s
     assert.deepEqual(mcp.slice(1).map(({ name, transport, state }) => [name, transport, state]), [["desk", "stdio", "connected"], ["broken", "stdio", "down"], ["away", "http", "down"]]);
     await page.setViewportSize({ width: 360, height: 740 });
     assert.equal(await overflow(page), 0);
+    assert.deepEqual(seen.errors, []);
+  });
+});
+
+/** A process of a worker, as a program in any language would be one. `calls` has what it was asked to run; nothing ends them. */
+async function worker(server, name, id, tools) {
+  const { WebSocket } = peer("ws");
+  const socket = new WebSocket(server.url, ["budao.v1", `bearer.${TOKEN}`]);
+  const calls = [];
+  const send = (frame) => socket.send(JSON.stringify(frame));
+  await new Promise((resolve, reject) => {
+    socket.on("error", reject);
+    socket.on("message", (bytes) => {
+      const frame = JSON.parse(bytes);
+      if (frame.event === "system.connected") send({ event: "user.offer_tools", command_id: "offer", content: { worker: name, worker_id: id, capacity: 4, tools, holding: [] } });
+      if (frame.metadata?.command_id === "offer") (frame.metadata.ok === true ? resolve : reject)(frame);
+      if (frame.event !== "tool.call") return;
+      calls.push(frame);
+      send({ event: "user.tool_claim", command_id: `claim-${calls.length}`, session_id: frame.session_id, step_id: frame.step_id, content: { attempt: frame.metadata.attempt, worker_id: id } });
+    });
+  });
+  return { calls, stop: () => socket.close() };
+}
+
+test("workers are shown with their processes, their tools and the calls that they hold, as they come and go", async () => {
+  const script = '[[step]]\n[[step.call]]\ntool = "pay"\narguments = { invoice = 7 }\n[[step]]\ntext = "Paid."\nrepeat = "forever"\n';
+  const pay = { name: "pay", description: "Pays an invoice.", parameters: { type: "object", properties: { invoice: { type: "integer" } }, required: ["invoice"] }, idempotent: true };
+  await onPage({ script, args: ["--permission", "auto"], where: "/machines" }, async (page, { server, api, seen }) => {
+    const card = page.locator('[data-worker="billing"]');
+    const first = await worker(server, "billing", "w-1", [pay, { ...pay, name: "refund" }]);
+    await card.getByText("1 connected · 0 of 4 calls").waitFor();
+    assert.equal(await card.locator("h2").textContent(), "Worker billing");
+    await card.locator("summary", { hasText: "2 tools" }).click();
+    assert.deepEqual(await card.locator(".tools li").allTextContents(), ["pay", "refund"]);
+    const second = await worker(server, "billing", "w-2", [pay, { ...pay, name: "refund" }]);
+    await card.getByText("2 connected · 0 of 8 calls").waitFor();
+    const { session_id: id } = await api("/v1/sessions", {});
+    await api(`/v1/sessions/${id}/messages`, { content: "go" });
+    await card.getByText("2 connected · 1 of 8 calls").waitFor();
+    assert.equal(first.calls.length + second.calls.length, 1);
+    assert.ok(await card.locator(".tools").isVisible(), "what was opened stays open");
+    await picture(page, "workers");
+    await page.setViewportSize({ width: 360, height: 740 });
+    assert.equal(await overflow(page), 0);
+    first.stop();
+    second.stop();
+    await card.getByText("Not connected").waitFor({ timeout: 60_000 });
+    assert.deepEqual(await card.locator(".tools li").allTextContents(), ["pay", "refund"], "what it offers stays known");
     assert.deepEqual(seen.errors, []);
   });
 });

@@ -81,6 +81,31 @@ test("an update of now keeps the focus and the selected text where they are", as
   });
 });
 
+test("now has an address for each window, and is printed on one sheet, dark on white", async () => {
+  await onPage({ ...stage, where: "/faults/ERR_RATE_001" }, async (page, { origin }) => {
+    await failing(origin, 3);
+    await page.context().addCookies([{ name: "theme", value: "dark", url: origin }]);
+    await page.goto(`${origin}/now?window=7d`);
+    await page.locator("#failing li").first().waitFor();
+    assert.equal(await page.locator("input[name=window]:checked").inputValue(), "7d");
+    assert.match(await page.locator('[data-figure="figure-faults"] a').getAttribute("href"), /window=7d/);
+    await page.locator('label:has(input[value="5m"])').click();
+    await page.waitForURL("**/now?window=5m");
+    await page.reload();
+    await page.locator("#failing li").first().waitFor();
+    assert.equal(await page.locator("input[name=window]:checked").inputValue(), "5m");
+    await page.emulateMedia({ media: "print" });
+    assert.equal(await page.locator(".top").isVisible(), false);
+    assert.equal(await page.locator("#windows").isVisible(), false);
+    // A printer leaves out backgrounds: what is written must be readable on white.
+    const light = await page.evaluate(() => [...document.querySelectorAll("main *")].filter((element) => element.checkVisibility() && element.textContent.trim() !== "").map((element) => getComputedStyle(element).color.match(/[\d.]+/g).slice(0, 3).map(Number)).filter(([r, g, b]) => 0.3 * r + 0.6 * g + 0.1 * b > 140));
+    assert.deepEqual(light, []);
+    await picture(page, "now-printed");
+    const sheets = (await page.pdf({ format: "A4" })).toString("latin1").match(/\/Type\s*\/Page\b/g);
+    assert.equal(sheets.length, 1);
+  });
+});
+
 test("now lists the servers of a journal, and says which one is gone", async () => {
   await onPage({ ...stage, where: "/now" }, async (page, { server, seen }) => {
     await page.locator("#figures dd").first().waitFor();
@@ -176,6 +201,33 @@ test("failed turns are retried for a filter, after a dry run with a count", asyn
     await page.locator("#bulk-run").click();
     await page.locator("#bulk-status", { hasText: "Done: 7 accepted" }).waitFor();
     assert.equal((await api(origin, "/v1/sessions?state=closed")).sessions.length, 7);
+  });
+});
+
+test("running turns and open questions are stopped for a filter, and other sessions stay as they are", async () => {
+  const script = '[[step]]\nrepeat = 3\n[[step.call]]\ntool = "fs_write"\narguments = { path = "a.txt", content = "hi" }\n[[step]]\ntext = "Fine."\nrepeat = "forever"\n';
+  await onPage({ script, where: "/faults/ERR_RATE_001" }, async (page, { origin }) => {
+    for (const title of ["One", "Two", "Three"]) {
+      const { session_id: id } = await api(origin, "/v1/sessions", { session_name: title });
+      await api(origin, `/v1/sessions/${id}/messages`, { content: "go" });
+    }
+    await api(origin, "/v1/sessions", { session_name: "Idle" });
+    const waiting = async () => (await api(origin, "/v1/sessions?state=waiting_for_decision")).sessions;
+    await until(async () => (await waiting()).length === 3);
+    await page.goto(`${origin}/sessions`);
+    await until(async () => (await page.locator("#rows tr").count()) === 4);
+    await page.selectOption("#action", "cancel");
+    await page.locator("#bulk button").click();
+    await page.locator("#bulk-sentence", { hasText: "Stop the running turn, sessions: 3" }).waitFor();
+    await page.getByText("Matching sessions: 4.").waitFor();
+    assert.equal((await waiting()).length, 3, "a dry run stops nothing");
+    await page.locator("#bulk-run").click();
+    await page.locator("#bulk-status", { hasText: "Done: 3 accepted, 0 refused." }).waitFor();
+    await until(async () => (await api(origin, "/v1/sessions?state=idle")).sessions.length === 4);
+    for (const { session_id: id } of (await api(origin, "/v1/sessions")).sessions) {
+      const { title, turns } = await api(origin, `/v1/sessions/${id}`);
+      assert.equal(turns, title === "Idle" ? 0 : 1);
+    }
   });
 });
 

@@ -52,6 +52,31 @@ test("where something blocks WebSockets the page takes the other way by itself",
   });
 });
 
+test("without a connection a message is not sent, the page says why, and the text stays", async () => {
+  await onPage({ script: FOREVER }, async (page, { seen }) => {
+    await say(page, "hello");
+    await page.getByText("Fine.").waitFor();
+    await page.click("#cut");
+    await page.locator('#line[data-state="cut"]').waitFor();
+    // Whatever the page tries from here on does not reach the server.
+    await page.context().setOffline(true);
+    await page.evaluate(() => {
+      globalThis.WebSocket = class {
+        constructor() {
+          throw new Error("no way to the server");
+        }
+      };
+    });
+    await say(page, "are you there?");
+    const complaint = page.locator(".complaint.passing");
+    await complaint.waitFor();
+    assert.equal(await complaint.textContent(), "The connection is lost, so nothing was sent. What you typed stays.");
+    await until(async () => (await page.inputValue("#words")) === "are you there?");
+    assert.equal(await page.locator("#send").isDisabled(), false);
+    assert.deepEqual(seen.errors.filter((error) => /TypeError/.test(error)), []);
+  });
+});
+
 test("a token that is no longer accepted is asked for again, and nothing on the page is lost", async () => {
   await onPage({ script: FOREVER }, async (page, { server, origin }) => {
     await say(page, "hello");

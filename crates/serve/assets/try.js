@@ -295,6 +295,10 @@ at("cut").addEventListener("click", () => {
 // ── what one can ask ──
 
 async function ask(event, fields) {
+  if (session === undefined) {
+    complain(t("not-sent"), "");
+    return false;
+  }
   try {
     await session.ask(event, fields);
     return true;

@@ -113,6 +113,7 @@ page-js-line-connecting = Connecting…
 page-js-line-open = Connected
 page-js-line-cut = Cut
 page-js-line-lost = Lost; reconnecting…
+page-js-not-sent = The connection is lost, so nothing was sent. What you typed stays.
 page-js-line-ahead = You have events up to { $n }. The server is at { $to }.
 page-js-line-back = Reconnected. { $n } missed events ({ $from } to { $to }) have arrived, in order.
 page-js-line-back-none = Reconnected. No events were missed.

@@ -113,6 +113,7 @@ page-js-line-connecting = 正在连接…
 page-js-line-open = 已连接
 page-js-line-cut = 已切断
 page-js-line-lost = 连接中断，正在重新连接…
+page-js-not-sent = 连接已断开，未发送任何内容。已输入的文字会保留。
 page-js-line-ahead = 您已收到第 { $n } 个事件。服务器已到第 { $to } 个。
 page-js-line-back = 已重新连接。错过的 { $n } 个事件（第 { $from } 到 { $to }）已按顺序全部收到。
 page-js-line-back-none = 已重新连接。没有错过任何事件。
