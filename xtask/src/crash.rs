@@ -82,11 +82,16 @@ pub(crate) fn everywhere(kills: u32) -> Result<()> {
 const POSTGRES: TestProgram = ("budao-journal-postgres", Some("it"));
 
 /// The modules of tests in which a database server fails, and how it fails.
-const ON_POSTGRES: [(&str, &str); 4] = [
+const ON_POSTGRES: [(&str, &str); 9] = [
     ("failures::", "the server killed, silent, locked and failed over; answers cut at every byte"),
+    ("connections::", "no free connection"),
     ("standby::", "the standby away, an old primary, an old snapshot"),
-    ("server_errors::", "errors of the server: full, damaged, in conflict"),
+    ("server_errors::", "errors of the server: full, damaged, in conflict, read-only"),
     ("refusals::", "a server that cannot be used"),
+    ("versions::", "tables that a newer version changes while an older one writes"),
+    ("pgbouncer::", "a pooler between the server and its clients"),
+    ("check::", "pages and records that are damaged"),
+    ("restored::", "backups and dumps that lack what was confirmed"),
 ];
 
 /// Runs every failure of a database server; it is killed `kills` times in the middle of appends.
