@@ -5,8 +5,10 @@ import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { test } from "node:test";
+import { startModel } from "../../harness/model.mjs";
 import { peerFile } from "../../harness/peers.mjs";
-import { onPage, overflow, picture, runSession, until } from "../stage.mjs";
+import { startServer } from "../../harness/server.mjs";
+import { onPage, overflow, picture, runSession, say, until } from "../stage.mjs";
 import { SCRIPT, views } from "../views.mjs";
 
 /** A way to run axe-core: the tests' tool is no part of the page, so it may be run where its policy forbids others' scripts. */
@@ -129,4 +131,75 @@ test("axe-core finds no barrier on a plan's board, the choice of a model, and MC
     }
     assert.deepEqual(found, []);
   });
+});
+
+/** What axe-core finds on the page as it stands, narrow and wide, in both languages and themes. `ready` is there again after each load. */
+async function barriersEverywhere(page, cdp, origin, ready, open = async () => {}) {
+  const found = [];
+  for (const [lang, theme] of [["en", "light"], ["zh", "dark"], ["zh", "light"], ["en", "dark"]]) {
+    await page.context().addCookies([["lang", lang], ["theme", theme]].map(([name, value]) => ({ name, value, url: origin })));
+    await page.reload();
+    await page.locator(ready).first().waitFor();
+    await open();
+    for (const width of [360, 1280]) {
+      await page.setViewportSize({ width, height: 800 });
+      assert.equal(await overflow(page), 0, `${ready} ${lang} ${width}`);
+      found.push(...(await barriers(cdp)).map((one) => ({ ready, lang, theme, width, ...one })));
+    }
+    await picture(page, `open ${ready.replace(/\W+/g, "-")} ${lang} ${theme}`);
+  }
+  return found;
+}
+
+test("axe-core finds no barrier on a question, a wait, a call in doubt and the dialogs while they are open", async () => {
+  const found = [];
+  const asks = '[[step]]\n[[step.call]]\ntool = "fs_write"\narguments = { path = "a.txt", content = "hi" }\n[[step]]\ntext = "Fine."\nrepeat = "forever"\n';
+  await onPage({ script: asks }, async (page, { origin }) => {
+    const cdp = await debuggerOf(page);
+    await say(page, "write");
+    await page.locator('.question[data-state="open"]').waitFor();
+    found.push(...(await barriersEverywhere(page, cdp, origin, '.question[data-state="open"]')));
+    found.push(...(await barriersEverywhere(page, cdp, origin, '.question[data-state="open"] .allow', async () => {
+      await page.locator("body").click({ position: { x: 2, y: 2 } });
+      await page.keyboard.press("?");
+      await page.locator("dialog[open]").waitFor();
+    })));
+    await page.goto(`${origin}/sessions`);
+    found.push(...(await barriersEverywhere(page, cdp, origin, "#rows tr", async () => {
+      await page.selectOption("#action", "cancel");
+      await page.locator("#bulk button").click();
+      await page.locator("#bulk-run").waitFor();
+    })));
+    await page.evaluate(() => sessionStorage.clear());
+    found.push(...(await barriersEverywhere(page, cdp, origin, "#sign-in[open]", () => page.evaluate(() => sessionStorage.clear()))));
+  });
+  const model = await startModel();
+  try {
+    await onPage({ model: model.name }, async (page, { origin, api }) => {
+      model.refuse(60);
+      const { session_id: first } = await api("/v1/sessions", {});
+      await api(`/v1/sessions/${first}/messages`, { content: "first" });
+      await until(async () => ((await api("/api/stats?window=5m")).gates ?? []).some(({ state }) => state === "held"));
+      await say(page, "second");
+      await page.locator(".entry.wait").waitFor();
+      found.push(...(await barriersEverywhere(page, await debuggerOf(page), origin, '.entry.wait[data-state="waiting"]')));
+    });
+  } finally {
+    model.stop();
+  }
+  const doubtful = '[[step]]\n[[step.call]]\ntool = "bash_run"\narguments = { cmd = "sleep 30" }\n[[step]]\ntext = "I do not know."\nrepeat = "forever"\n';
+  const args = ["--permission", "auto"];
+  await onPage({ script: doubtful, args }, async (page, { server, origin }) => {
+    await say(page, "pay");
+    await page.locator('.entry.call[data-status="running"]').waitFor();
+    await server.crash();
+    const again = await startServer({ home: server.home, model: "script:script.toml", port: server.port, args });
+    try {
+      await page.locator('.doubt[data-state="open"]').waitFor({ timeout: 60_000 });
+      found.push(...(await barriersEverywhere(page, await debuggerOf(page), origin, '.doubt[data-state="open"]')));
+    } finally {
+      await again.crash();
+    }
+  });
+  assert.deepEqual(found, []);
 });

@@ -118,3 +118,27 @@ test("list and timeline fit a narrow screen", async () => {
     }
   });
 });
+
+test("times are in the reader's zone, in the list, on the timeline and on now", async () => {
+  await stage({}, async (page, { origin, rough, api }) => {
+    const cdp = await page.context().newCDPSession(page);
+    const { sessions } = await api("/v1/sessions");
+    const { updated_at: updated } = sessions.find(({ session_id: id }) => id === rough);
+    for (const zone of ["Asia/Kathmandu", "America/St_Johns"]) {
+      await cdp.send("Emulation.setTimezoneOverride", { timezoneId: zone });
+      const at = (time) => new Date(time).toLocaleTimeString("en-GB", { timeZone: zone, hour12: false });
+      await page.goto(`${origin}/sessions`);
+      const when = page.locator("#rows tr", { hasText: "A rough way" }).locator(".when");
+      await when.waitFor();
+      assert.ok((await when.getAttribute("title")).endsWith(at(updated)), zone);
+      await page.goto(`${origin}/sessions/${rough}`);
+      const last = page.locator("#list .row .time").last();
+      await last.waitFor();
+      const rows = await page.locator("#list .row .time").allTextContents();
+      assert.ok(rows.some((time) => time.startsWith(at(updated))), `${zone}: ${rows}`);
+      await page.goto(`${origin}/now`);
+      const since = (await api("/api/stats?window=1h")).kinds[0].first_at;
+      await page.locator("#failing li", { hasText: `since ${at(since)}` }).first().waitFor();
+    }
+  });
+});
