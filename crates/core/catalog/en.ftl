@@ -2352,6 +2352,7 @@ word-strategy-retry-with-exponential-backoff = try again, later each time
 word-strategy-create-new-session = start a new session
 
 word-editor-tool-call-failed = the tool call is shown as failed
+word-editor-turn-goes-on = the turn goes on
 word-editor-cancelled = the turn ends as cancelled
 word-editor-refusal = the turn ends as refused
 word-editor-max-tokens = the turn ends at the token limit
@@ -2502,7 +2503,9 @@ advice-done-once = This work was done before, by call { $call_id } of session { 
 advice-doubt-happened = A person settled the unknown outcome of { $tool_name } (call { $call_id }): it happened. Its result:
 advice-doubt-did-not-happen = A person settled the unknown outcome of { $tool_name } (call { $call_id }): it did not happen. Make the call again if its work is still needed.
 advice-doubt-left = A person looked at the unknown outcome of { $tool_name } (call { $call_id }) and leaves it to you to find out.
+advice-doubt-arguments = Its arguments: { $excerpt }
 advice-doubt-note = The person wrote: { $note }
+advice-settle-doubts = Say what became of some of the calls in doubt: `budao doubts` lists them, `budao doubts settle` settles one
 advice-timer-fired = The timer "{ $timer }" fired. It was due at { $due_at }.
 advice-timer-missed = { $times } later times passed before it could fire; they are not made up for.
 advice-attempt-follows = Wait: the next attempt follows by itself

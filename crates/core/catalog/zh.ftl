@@ -2314,6 +2314,7 @@ word-strategy-retry-with-exponential-backoff = 再试，间隔逐次拉长
 word-strategy-create-new-session = 新开一个会话
 
 word-editor-tool-call-failed = 工具调用显示为失败
+word-editor-turn-goes-on = 这一轮继续进行
 word-editor-cancelled = 这一轮以取消结束
 word-editor-refusal = 这一轮以拒绝结束
 word-editor-max-tokens = 这一轮在 token 上限处结束
@@ -2460,7 +2461,9 @@ advice-done-once = 这件事之前已由会话 { $session } 的调用 { $call_id
 advice-doubt-happened = 有人确认了 { $tool_name }（调用 { $call_id }）不明的结果：已经做了。结果是：
 advice-doubt-did-not-happen = 有人确认了 { $tool_name }（调用 { $call_id }）不明的结果：没有做。如果仍然需要，请再次调用。
 advice-doubt-left = 有人看过 { $tool_name }（调用 { $call_id }）不明的结果，请你自己查明。
+advice-doubt-arguments = 它的参数：{ $excerpt }
 advice-doubt-note = 此人写道：{ $note }
+advice-settle-doubts = 请先确认一些结果不明的调用：`budao doubts` 列出它们，`budao doubts settle` 确认其中一个
 advice-timer-fired = 定时器“{ $timer }”已触发，应触发时间为 { $due_at }。
 advice-timer-missed = 在它能够触发之前又错过了 { $times } 次，不再补发。
 advice-attempt-follows = 稍等，会自动再试

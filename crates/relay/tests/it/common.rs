@@ -239,6 +239,15 @@ impl Fixture {
 }
 
 pub(crate) fn relay(journal: &Arc<dyn Journal>, config: RelayConfig) -> (Relay, KillableTasks) {
+    let (parts, tasks) = parts(journal, config);
+    (parts.into_engine().unwrap(), tasks)
+}
+
+/// The parts of a relay that takes the leases of every other one.
+pub(crate) fn parts(
+    journal: &Arc<dyn Journal>,
+    config: RelayConfig,
+) -> (RelayParts, KillableTasks) {
     let tasks = KillableTasks::default();
     let world = World { spawn: Arc::new(tasks.clone()), ..world::seeded(2) };
     let mut parts = RelayParts::new(Arc::clone(journal), world, config);
@@ -246,7 +255,7 @@ pub(crate) fn relay(journal: &Arc<dyn Journal>, config: RelayConfig) -> (Relay, 
     parts.liveness = Arc::new(OthersAreDead(parts.holder.clone()));
     parts.limits.retry.base = Duration::from_millis(10);
     parts.limits.retry.max = Duration::from_millis(20);
-    (parts.into_engine().unwrap(), tasks)
+    (parts, tasks)
 }
 
 /// The fault with which a turn ended.

@@ -10,14 +10,11 @@ use std::{
 
 use budao_core::event::{Event, Seq};
 use budao_journal::Journal;
-use budao_relay::{RelayConfig, RelayParts};
-use budao_testkit::{
-    journal::{AppendInfo, InterceptedJournal, Interceptor},
-    world,
-};
+use budao_relay::RelayConfig;
+use budao_testkit::journal::{AppendInfo, InterceptedJournal, Interceptor};
 use serde_json::json;
 
-use crate::common::{Fixture, finished, lines, reply, started, text};
+use crate::common::{Fixture, finished, lines, parts, reply, started, text};
 
 /// Counts the appends to a journal.
 #[derive(Clone, Debug, Default)]
@@ -43,9 +40,9 @@ async fn the_first_text_costs_one_append_after_the_post_and_waits_for_no_window(
     let journal: Arc<dyn Journal> = Arc::new(counted);
     let url = Some(format!("{}/agent", fixture.agent.url()));
     let config = RelayConfig { url, ..RelayConfig::default() };
-    let mut parts = RelayParts::new(Arc::clone(&journal), world::seeded(2), config);
+    let (mut parts, tasks) = parts(&journal, config);
     parts.limits.delta_window = Duration::from_secs(3_600);
-    let fixture = Fixture { relay: parts.into_engine().unwrap(), ..fixture };
+    let fixture = Fixture { relay: parts.into_engine().unwrap(), tasks, ..fixture };
     fixture.say("go").await;
     let records = fixture.until(|event| matches!(event, Event::TextDelta { .. })).await;
     let shown = lines(records.iter().map(|record| &record.event));
