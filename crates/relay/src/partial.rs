@@ -24,8 +24,8 @@ pub struct PartialTurn {
     recorded: BTreeSet<String>,
     /// The item that a chunk opened; the next chunk may leave its id out.
     chunk: Option<(ItemKind, String)>,
-    /// The agent's id of the last message that opened. Its event is recorded before the answer that it ends.
-    last_message: Option<String>,
+    /// The agent's id of a message that ended the answer before it; it is recorded before that answer.
+    next_message: Option<String>,
 }
 
 impl PartialTurn {
@@ -48,10 +48,12 @@ impl PartialTurn {
                 self.recorded.extend(ids.calls.into_iter().map(|(_, theirs)| theirs));
                 self.draft.forget_text();
                 self.draft.forget_calls(|theirs| self.recorded.contains(theirs));
-                self.draft.message =
-                    self.last_message.take().filter(|it| Some(it) != ids.message.as_ref());
+                self.draft.message = self.next_message.take();
             }
-            Event::TextDelta { text, .. } => self.draft.push_text(ItemKind::Text, text),
+            Event::TextDelta { text, .. } => {
+                self.next_message = None;
+                self.draft.push_text(ItemKind::Text, text);
+            }
             Event::ThinkingDelta { text, .. } => self.draft.push_text(ItemKind::Thought, text),
             Event::Annotated { topic, data } if topic == TOPIC => self.upstream(data, state_bytes),
             _ => {}
@@ -106,8 +108,12 @@ impl PartialTurn {
         let is_answer = matches!(name.as_deref(), None | Some("assistant"));
         match item {
             ItemKind::Text if is_answer => {
-                self.last_message = Some(id.clone());
-                self.draft.message.get_or_insert(id);
+                let is_other = self.draft.message.as_ref().is_some_and(|message| *message != id);
+                if is_other && self.draft.has_text() && !self.draft.has_calls() {
+                    self.next_message = Some(id);
+                } else {
+                    self.draft.message.get_or_insert(id);
+                }
             }
             ItemKind::Call if !self.recorded.contains(&id) => {
                 if self.draft.message.is_none() {
