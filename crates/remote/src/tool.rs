@@ -19,6 +19,9 @@ use crate::{
 /// The share of the grace after a cancel that a worker has for its result, in percent. The rest is for the report.
 const CANCEL_PERCENT: u32 = 75;
 
+/// The most processes that are asked, one after the loss of the other, what became of a call.
+const QUESTIONS: u32 = 3;
+
 /// Slack of the runner's own deadline, which is only a safety net.
 const SLACK: Duration = Duration::from_secs(30);
 
@@ -206,6 +209,20 @@ impl RemoteTool {
         self.failure(fault)
     }
 
+    /// What a process found out about an interrupted call.
+    fn verdict_of(&self, end: WaitEnd) -> Result<Reconciliation, Failure> {
+        match end {
+            WaitEnd::Reconciled(found) => Ok(found),
+            // A process that comes back late ran the call after all: its claim was under way when it was asked.
+            WaitEnd::Reported(WorkerReport::Done { result }) => {
+                Ok(Reconciliation::Happened(result))
+            }
+            WaitEnd::Reported(WorkerReport::Failed(error)) => Err(self.worker_failure(error)),
+            WaitEnd::Reported(WorkerReport::Lost) => Ok(Reconciliation::CannotTell),
+            end => Err(self.failure_of(&end)),
+        }
+    }
+
     /// The failure of the worker's function, as its author intends it. The foreign error is for the operator alone.
     fn worker_failure(&self, error: WorkerError) -> Failure {
         let WorkerError { message, advice, data, progress, detail } = error;
@@ -261,16 +278,15 @@ impl Tool for RemoteTool {
         arguments: Value,
         context: &CallContext,
     ) -> Result<Reconciliation, Failure> {
-        match self.perform(arguments, context, CallPurpose::Reconcile).await? {
-            WaitEnd::Reconciled(found) => Ok(found),
-            // A process that comes back late ran the call after all: its claim was under way when it was asked.
-            WaitEnd::Reported(WorkerReport::Done { result }) => {
-                Ok(Reconciliation::Happened(result))
+        for _ in 1..QUESTIONS {
+            match self.perform(arguments.clone(), context, CallPurpose::Reconcile).await? {
+                // A question changes nothing, so another process may be asked.
+                WaitEnd::Lost => {}
+                end => return self.verdict_of(end),
             }
-            WaitEnd::Reported(WorkerReport::Failed(error)) => Err(self.worker_failure(error)),
-            WaitEnd::Reported(WorkerReport::Lost) => Ok(Reconciliation::CannotTell),
-            end => Err(self.failure_of(&end)),
         }
+        let last = self.perform(arguments, context, CallPurpose::Reconcile).await?;
+        self.verdict_of(last)
     }
 }
 

@@ -117,6 +117,13 @@ fn a_turn_whose_prompt_was_answered_is_not_shown_after_the_answer() {
     assert_eq!(run(&script).violations, [], "seed 5979");
 }
 
+/// The process that was asked what became of a call was gone, and so was the server that had the answer of another: nobody
+/// was asked a third time.
+#[test]
+fn a_question_about_a_call_goes_to_the_next_process() {
+    assert_eq!(run(&Script::in_world(1476, World::Workers)).violations, [], "seed 1476");
+}
+
 /// The simulator's own mistake, found in a million seeds: who was to stop was dead, so another was asked, which parked its turn
 /// and lived on.
 #[test]

@@ -73,6 +73,23 @@ async fn a_worker_that_cannot_tell_or_answers_nonsense_leaves_the_outcome_unknow
 }
 
 #[tokio::test]
+async fn a_question_whose_process_is_gone_too_goes_to_the_next_process() {
+    let fixture = setup(pays(), limits()).open().await;
+    let (asked, mut person, first, question) = question_after_a_lost_worker(&fixture).await;
+    drop(asked);
+    let tools = json!([pay_with("reconcile", true)]);
+    let mut next = TestWorker::offering(&fixture, "w-3", tools).await;
+    let again = next.call().await;
+    assert_eq!(again["metadata"]["purpose"], "reconcile");
+    assert_eq!(again["step_id"], question["step_id"]);
+    assert_eq!(again["metadata"]["idempotency_key"], first["metadata"]["idempotency_key"]);
+    assert!(is_accepted(&next.claim(&again).await));
+    let found = json!({ "reconciliation": "happened", "result": "paid" });
+    assert!(is_accepted(&next.end(&again, found).await));
+    assert_eq!(result(&mut person).await["content"], "paid");
+}
+
+#[tokio::test]
 async fn a_result_in_place_of_a_verdict_proves_that_the_call_happened() {
     let fixture = setup(pays(), limits()).open().await;
     let (mut next, mut person, _, question) = question_after_a_lost_worker(&fixture).await;
