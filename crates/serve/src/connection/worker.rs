@@ -337,6 +337,8 @@ impl Connection {
         body: CommandBody,
     ) -> Result<(), Fault> {
         let WorkerCommand { session, command, trace, parent } = context;
+        // The session is another user's. Workers of two users do not answer each other's commands by choosing the same id.
+        let command = command.map(|id| CommandId::from(format!("worker:{}:{id}", self.user)));
         let request = CommandRequest { by: self.user.clone(), command, trace, parent, body };
         self.server.submit(session, request).await.map(drop)
     }

@@ -30,5 +30,7 @@ mod stats;
 mod traces;
 mod workers;
 mod workers_hostile;
+mod workers_offers;
 mod workers_reconcile;
+mod workers_rules;
 mod written;

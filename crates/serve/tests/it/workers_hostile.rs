@@ -15,10 +15,10 @@ use crate::{
     workers::{TestWorker, ask, events, is_accepted, limits, pay, pay_with, pays, result, setup},
 };
 
-/// Tokens of two tenants; both users of `acme` and the one of `evil` may offer every name.
+/// Tokens of two tenants; `ann` and `bob` of `acme` and `eve` of `evil` may offer every name, and `mal` of `acme` none.
 fn tenants(setup: Setup) -> Setup {
     let tokens = "ann-token acme ann tools:offer=*\nbob-token acme bob tools:offer=*\n\
-                  eve-token evil eve tools:offer=*\n";
+                  mal-token acme mal\neve-token evil eve tools:offer=*\n";
     let mut auth = Auth::default();
     auth.add_tokens(tokens).unwrap();
     setup.with(|config| config.auth = auth)
@@ -273,4 +273,149 @@ async fn a_late_offer_of_an_older_connection_takes_no_process_from_a_newer_one()
     let ended = worker.end(&call, json!({ "result": "kept" })).await;
     assert!(is_accepted(&ended), "{ended}");
     assert_eq!(result(&mut person).await["content"], "kept");
+}
+
+/// Sends a command and returns its own answer.
+async fn answer_to(worker: &mut TestWorker, frame: Value) -> Value {
+    let command = frame["command_id"].clone();
+    worker.client.send(frame).await;
+    loop {
+        let answer = worker.client.next().await;
+        if answer["metadata"]["command_id"] == command {
+            return answer;
+        }
+    }
+}
+
+/// A process of `mal` that has the id of another user's process, and offers nothing to a session of its own.
+async fn impostor(fixture: &Fixture, id: &'static str, holding: Value) -> TestWorker {
+    let mut thief = TestWorker { client: connect(fixture, "mal-token").await, id };
+    let own = thief.client.create(json!({})).await;
+    let mut offer = thief.offer(json!([]), holding);
+    offer["session_id"] = own.into();
+    let answer = answer_to(&mut thief, offer).await;
+    assert!(is_accepted(&answer), "an id is unique among those of its user: {answer}");
+    thief
+}
+
+/// Expects that the process of `mal` can neither claim, show nor end the call, by commands with the ids that the worker
+/// chooses.
+async fn is_refused_everything(thief: &mut TestWorker, call: &Value) {
+    for (event, content) in [
+        ("user.tool_claim", json!({})),
+        ("user.tool_output", json!({ "delta": "stolen" })),
+        ("user.tool_result", json!({ "result": "stolen" })),
+    ] {
+        let frame = thief.frame(event, call, content);
+        let refused = answer_to(thief, frame).await;
+        assert_eq!(refused["metadata"]["error_code"], "ERR_TOOL_023", "{event}: {refused}");
+    }
+}
+
+/// A call of a session of `ann` that a process of `bob` has claimed.
+async fn claimed_by_bob(fixture: &Fixture) -> (TestWorker, Client, String, Value) {
+    let mut worker = worker_of(fixture, ("bob-token", "w-bob"), (json!([pay()]), json!([]))).await;
+    let mut person = connect(fixture, "ann-token").await;
+    let session = person.create(json!({})).await;
+    person.ask(&session, "Pay invoice 7.").await;
+    let call = worker.call().await;
+    assert!(is_accepted(&worker.claim(&call).await));
+    (worker, person, session, call)
+}
+
+fn lasting() -> WorkerLimits {
+    WorkerLimits { grace: Duration::from_secs(20), ..limits() }
+}
+
+#[tokio::test]
+async fn a_call_that_a_process_of_another_user_claimed_is_not_ended_through_another_server() {
+    let journal = memory();
+    let home = tenants(setup(pays(), lasting())).on(&journal).open().await;
+    let away = tenants(setup(Script::new(), lasting())).on(&journal);
+    let away = away.open_without_recovery().await;
+    let (mut worker, mut person, session, call) = claimed_by_bob(&home).await;
+    let mut thief = impostor(&away, "w-bob", holding(&call)).await;
+    is_refused_everything(&mut thief, &call).await;
+    let ended = worker.end(&call, json!({ "result": "earned" })).await;
+    assert!(is_accepted(&ended), "{ended}");
+    assert_eq!(result(&mut person).await["content"], "earned");
+    let told: Vec<Event> = events(&*home.journal, &session).await;
+    assert!(!format!("{told:?}").contains("stolen"));
+}
+
+/// Goal: the owner of a claim is in the journal. Method: the next server sees the thief before it sees the process that
+/// claimed the call, once with the call open and once before.
+#[tokio::test]
+async fn a_call_that_a_process_of_another_user_claimed_is_not_ended_after_a_restart() {
+    for recovers in [true, false] {
+        let journal = memory();
+        let fixture = tenants(setup(pays(), lasting())).on(&journal).open().await;
+        let (worker, person, session, call) = claimed_by_bob(&fixture).await;
+        drop((worker, person));
+        fixture.stop().await;
+        let next = tenants(setup(Script::new().say("Paid."), lasting())).on(&journal);
+        let next = match recovers {
+            true => next.open().await,
+            false => next.open_without_recovery().await,
+        };
+        let mut thief = impostor(&next, "w-bob", holding(&call)).await;
+        is_refused_everything(&mut thief, &call).await;
+        let back = (json!([pay()]), holding(&call));
+        let mut back = worker_of(&next, ("bob-token", "w-bob"), back).await;
+        assert!(is_accepted(&back.end(&call, json!({ "result": "earned" })).await));
+        let mut person = connect(&next, "ann-token").await;
+        person.reconnect(&session, 0).await;
+        assert_eq!(result(&mut person).await["content"], "earned");
+    }
+}
+
+/// Goal: progress of a call whose process is on another server is not forged on the session's own server.
+#[tokio::test]
+async fn progress_of_a_process_of_another_user_on_another_server_is_not_forged() {
+    let journal = memory();
+    let home = tenants(setup(pays(), lasting())).on(&journal).open().await;
+    let away = tenants(setup(Script::new(), lasting())).on(&journal);
+    let away = away.open_without_recovery().await;
+    let offer = (json!([pay()]), json!([]));
+    let mut worker = worker_of(&away, ("bob-token", "w-bob"), offer).await;
+    let mut person = connect(&home, "ann-token").await;
+    let session = person.create(json!({})).await;
+    person.ask(&session, "Pay invoice 7.").await;
+    home.has_open_call().await;
+    home.exchange_workers("home", &["away"]).await;
+    away.exchange_workers("away", &["home"]).await;
+    let call = worker.call().await;
+    assert!(is_accepted(&worker.claim(&call).await));
+    let mut thief = impostor(&home, "w-bob", holding(&call)).await;
+    is_refused_everything(&mut thief, &call).await;
+    assert!(is_accepted(&worker.end(&call, json!({ "result": "earned" })).await));
+    assert_eq!(result(&mut person).await["content"], "earned");
+    let told: Vec<Event> = events(&*home.journal, &session).await;
+    assert!(!format!("{told:?}").contains("stolen"));
+}
+
+#[tokio::test]
+async fn the_answer_what_became_of_a_call_comes_from_the_process_that_was_asked() {
+    let fixture = tenants(setup(pays(), limits())).open().await;
+    let tools = json!([pay_with("reconcile", true)]);
+    let offer = || (tools.clone(), json!([]));
+    let mut worker = worker_of(&fixture, ("bob-token", "w-1"), offer()).await;
+    let mut person = connect(&fixture, "ann-token").await;
+    let session = person.create(json!({})).await;
+    person.ask(&session, "Pay invoice 7.").await;
+    let first = worker.call().await;
+    assert!(is_accepted(&worker.claim(&first).await));
+    drop(worker);
+    let mut asked = worker_of(&fixture, ("bob-token", "w-2"), offer()).await;
+    let question = asked.call().await;
+    assert_eq!(question["metadata"]["purpose"], "reconcile");
+    assert!(is_accepted(&asked.claim(&question).await));
+    let mut thief = impostor(&fixture, "w-2", json!([])).await;
+    let verdict = json!({ "reconciliation": "happened", "result": "stolen" });
+    let refused = thief.frame("user.tool_result", &question, verdict);
+    let refused = answer_to(&mut thief, refused).await;
+    assert_eq!(refused["metadata"]["error_code"], "ERR_TOOL_023", "{refused}");
+    let found = json!({ "reconciliation": "happened", "result": "earned" });
+    assert!(is_accepted(&asked.end(&question, found).await));
+    assert_eq!(result(&mut person).await["content"], "earned");
 }
