@@ -222,7 +222,7 @@ mod tests {
         line(Party::Editor, json!({"id": id, "method": "session/prompt", "params": params}))
     }
 
-    fn says(text: &str) -> TranscriptLine {
+    fn text(text: &str) -> TranscriptLine {
         let update = json!({"sessionUpdate": "agent_message_chunk", "content": {"text": text}});
         let params = json!({"sessionId": "s", "update": update});
         line(Party::Agent, json!({"method": "session/update", "params": params}))
@@ -241,21 +241,21 @@ mod tests {
     /// Goal: the checker notices each of the mistakes it is there for.
     #[test]
     fn the_check_finds_planted_mistakes() {
-        let good = [asks(1, "P1 say 2"), says("P1.1 "), says("P1.2 "), ends(1)];
+        let good = [asks(1, "P1 say 2"), text("P1.1 "), text("P1.2 "), ends(1)];
         assert_eq!(transcript(&good, AgentKind::Obedient), Ok(()));
         let bad: [&[TranscriptLine]; 8] = [
-            &[asks(1, "P1 say 2"), says("P1.1 P1.2 ")],
-            &[asks(1, "P1 say 1"), says("P1.1 "), ends(1), ends(1)],
-            &[asks(1, "P1 say 2"), says("P1.1 "), ends(1)],
-            &[asks(1, "P1 say 1"), ends(1), says("P1.1 ")],
-            &[asks(1, "P1 say 1"), says("P1.1 P1.1 "), ends(1)],
-            &[asks(1, "P1 say 1"), asks(2, "P2 say 1"), says("P2.1 "), ends(1), ends(2)],
-            &[asks(1, "P1 say 1"), calls("P1-x", "pending"), says("P1.1 "), ends(1)],
+            &[asks(1, "P1 say 2"), text("P1.1 P1.2 ")],
+            &[asks(1, "P1 say 1"), text("P1.1 "), ends(1), ends(1)],
+            &[asks(1, "P1 say 2"), text("P1.1 "), ends(1)],
+            &[asks(1, "P1 say 1"), ends(1), text("P1.1 ")],
+            &[asks(1, "P1 say 1"), text("P1.1 P1.1 "), ends(1)],
+            &[asks(1, "P1 say 1"), asks(2, "P2 say 1"), text("P2.1 "), ends(1), ends(2)],
+            &[asks(1, "P1 say 1"), calls("P1-x", "pending"), text("P1.1 "), ends(1)],
             &[
                 asks(1, "P1 say 1"),
                 calls("P1-x", "failed"),
                 calls("P1-x", "completed"),
-                says("P1.1 "),
+                text("P1.1 "),
                 ends(1),
             ],
         ];
@@ -263,13 +263,13 @@ mod tests {
             assert!(transcript(lines, AgentKind::Obedient).is_err(), "{lines:?}");
         }
         let answer = "the answer to P1";
-        let good = [asks(1, "P1 @slow"), says(answer), ends(1), says(BY_ITSELF)];
+        let good = [asks(1, "P1 @slow"), text(answer), ends(1), text(BY_ITSELF)];
         assert_eq!(transcript(&good, AgentKind::Claude), Ok(()));
         let bad: [&[TranscriptLine]; 4] = [
             &[asks(1, "P1"), ends(1)],
-            &[asks(1, "P1"), says(answer), ends(1), says("more")],
-            &[asks(1, "P1"), says(answer), says(answer), ends(1)],
-            &[asks(1, "P1"), asks(2, "P2"), says("the answer to P2"), ends(1)],
+            &[asks(1, "P1"), text(answer), ends(1), text("more")],
+            &[asks(1, "P1"), text(answer), text(answer), ends(1)],
+            &[asks(1, "P1"), asks(2, "P2"), text("the answer to P2"), ends(1)],
         ];
         for lines in bad {
             assert!(transcript(lines, AgentKind::Claude).is_err(), "{lines:?}");

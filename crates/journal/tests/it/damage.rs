@@ -1,7 +1,7 @@
 //! Damage: bytes of a small journal are altered, and the file is cut, in every run at some of them, with `BUDAO_FULL`
 //! at every one (`cargo xtask security --full`).
 //!
-//! The promise: either the damage is reported, or what the journal says is the same as before. Nothing
+//! The promise: either the damage is reported, or the journal's content is the same as before. Nothing
 //! panics, and what stands before the damage can be had.
 
 use std::{
@@ -24,10 +24,10 @@ use tempfile::TempDir;
 
 const FILES: [&str; 3] = ["journal.db", "journal.db-wal", "journal.db-watermark"];
 
-/// A small journal, half of it still in the write-ahead log, with what it says.
+/// A small journal, half of it still in the write-ahead log, with its content.
 struct Sample {
     files: Vec<(&'static str, Vec<u8>)>,
-    says: String,
+    content: String,
     records: Vec<SalvagedSession>,
 }
 
@@ -35,7 +35,7 @@ fn small() -> SqliteOptions {
     SqliteOptions { page_bytes: 1024, busy_timeout: Duration::from_millis(50), ..options() }
 }
 
-async fn says(path: &Path) -> Option<String> {
+async fn read_content(path: &Path) -> Option<String> {
     let journal = Sqlite::open_read_only(path, world(), small()).await.ok()?;
     let mut out = Vec::new();
     let report = journal.export(None, &mut out).await.ok()?;
@@ -65,10 +65,10 @@ async fn sample() -> Sample {
     let path = copy.path().join("journal.db");
     let found = Sqlite::check(&path).await.unwrap();
     assert_eq!(found.findings, []);
-    let says = says(&path).await.unwrap();
+    let content = read_content(&path).await.unwrap();
     let records = salvaged(&path);
     assert_eq!(records.iter().map(|session| session.records.len()).sum::<usize>(), 20);
-    Sample { files, says, records }
+    Sample { files, content, records }
 }
 
 async fn furnish(journal: &Sqlite, from: u64) {
@@ -112,8 +112,8 @@ async fn verify(path: &Path, sample: &Sample, context: &str) {
     let found = Sqlite::check(path).await;
     let is_reported = !found.as_ref().is_ok_and(|found| found.findings.is_empty());
     if !is_reported {
-        let now = says(path).await;
-        assert_eq!(now.as_ref(), Some(&sample.says), "{context}: altered and not reported");
+        let now = read_content(path).await;
+        assert_eq!(now.as_ref(), Some(&sample.content), "{context}: altered and not reported");
     }
     for left in salvaged(path) {
         let whole = sample.records.iter().find(|whole| whole.session == left.session);

@@ -155,7 +155,8 @@ async fn a_remote_command_can_be_awaited_in_several_waits() {
     let answer = handed.wait(&*fixture.journal, &*fixture.clock, wait).await.unwrap();
     assert_eq!(answer, None, "not yet");
     let mut batch = Batch::default();
-    let (_, _heard) = take(&writer, &session, &mut batch, &command("c1", "x"), true).await;
+    let (_, _answer_receiver) =
+        take(&writer, &session, &mut batch, &command("c1", "x"), true).await;
     writer.commit(batch, &session, &NoReclaimer).await.unwrap();
     let answer = handed.wait(&*fixture.journal, &*fixture.clock, wait).await.unwrap();
     assert_eq!(answer, Some(Answer::Accepted { at: 1 }));
@@ -167,7 +168,7 @@ async fn a_remote_command_can_be_awaited_in_several_waits() {
 #[tokio::test(start_paused = true)]
 async fn a_remote_command_without_an_answer_times_out_after_35_seconds() {
     let fixture = Fixture::new();
-    let (_tenure, _) = fixture.opened().await;
+    let (_writer, _) = fixture.opened().await;
     let mut handed = handed(&fixture).await;
     let began = tokio::time::Instant::now();
     let fault = loop {

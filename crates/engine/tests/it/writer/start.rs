@@ -57,7 +57,7 @@ async fn the_next_writer_reads_what_was_committed_from_its_last_snapshot_on() {
 #[tokio::test(start_paused = true)]
 async fn a_session_with_a_live_holder_is_busy() {
     let fixture = Fixture::new();
-    let (_tenure, _) = fixture.opened().await;
+    let (_writer, _) = fixture.opened().await;
     assert_eq!(kind(fixture.begin("bob", &UnknownLiveness).await), Kind::SessionBusy);
     let unknown = Fixture { id: SessionId(fixture.world.uuid()), ..Fixture::new() };
     let refused = unknown.begin_if("bob", &UnknownLiveness, IfMissing::Refuse).await;
@@ -146,7 +146,7 @@ async fn an_implausibly_long_lease_with_renewals_is_respected() {
 #[tokio::test(start_paused = true)]
 async fn a_writer_that_cannot_read_the_holder_takes_no_lease() {
     let fixture = Fixture::new();
-    let (_tenure, _) = fixture.opened().await;
+    let (_writer, _) = fixture.opened().await;
     fixture.flaky.plan("info", Verdict::Refuse(fixture.fault(Kind::JournalBusy)));
     assert_eq!(kind(fixture.begin("bob", &Gone("ada")).await), Kind::JournalBusy);
     let fixture = Fixture::new();
