@@ -45,6 +45,12 @@ test("charts show exactly what happened", async () => {
     assert.match(await page.locator("#by-tool").textContent(), /fs_read/);
     await page.setViewportSize({ width: 1600, height: 1000 });
     await until(async () => (await page.locator("#over-time svg").getAttribute("width")) !== null);
+    // A name in the flow stands in as many lines as it needs, within its column and clear of the others.
+    await page.setViewportSize({ width: 1280, height: 1000 });
+    await until(async () => (await page.locator("#paths svg").getAttribute("width")) < 600);
+    const labels = await page.locator("#paths text").evaluateAll((all) => all.map((label) => [label.textContent, label.getBoundingClientRect()]).map(([text, { left, right, top, bottom }]) => ({ text, left, right, top, bottom })));
+    for (const label of labels) assert.ok(!label.text.includes("…"), label.text);
+    for (const [index, one] of labels.entries()) for (const other of labels.slice(index + 1)) assert.ok(one.right <= other.left || other.right <= one.left || one.bottom <= other.top + 1 || other.bottom <= one.top + 1, `${one.text} ${other.text}`);
     await picture(page, "faults");
     // Every number leads to the sessions behind it.
     const behind = async (link) => {

@@ -70,10 +70,13 @@ test("a session is a timeline to go through, with lanes, faults and recoveries",
     assert.equal(await page.locator("#title").textContent(), "A rough way");
     await until(async () => (await page.locator(".lanes .rose").count()) === 1);
     assert.equal(await page.locator(".lanes .fell").count(), 2);
+    // A recovery and the fault a moment later are both seen.
+    const marks = await page.locator(".lanes .fell, .lanes .rose").evaluateAll((all) => all.map((mark) => mark.getBoundingClientRect()).map(({ x, y, width }) => ({ x: x + width / 2, y: y + width / 2, width })));
+    for (const [index, one] of marks.entries()) for (const other of marks.slice(index + 1)) assert.ok(Math.hypot(one.x - other.x, one.y - other.y) >= one.width, JSON.stringify(marks));
     const bars = page.locator(".lanes rect.call");
     const rows = await bars.evaluateAll((all) => all.map((bar) => bar.getAttribute("y")));
     assert.equal(new Set(rows).size, 2, "calls that run side by side have lanes of their own");
-    const playhead = () => page.locator("#playhead").getAttribute("x1").then(Number);
+    const playhead = () => page.locator("#playhead").getAttribute("transform").then((move) => Number(/translate\((\S+)/.exec(move)[1]));
     await page.locator("#at").focus();
     await page.keyboard.press("Home");
     await page.keyboard.press("ArrowRight");

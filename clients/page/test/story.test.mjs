@@ -166,6 +166,9 @@ test("after the server was killed the abandoned text is folded away, and the kil
       await page.goto(`${origin}/sessions/${id}`);
       await page.locator(".lanes .down").waitFor();
       assert.ok(Number(await page.locator(".lanes .down").getAttribute("data-ms")) > 0);
+      assert.match(await page.locator(".lanes .kill text").textContent(), /^Process gone for .*, then resumed$/);
+      const [kill, playhead] = await page.locator(".lanes .kill line, #playhead line").evaluateAll((lines) => lines.map((line) => getComputedStyle(line)).map(({ stroke, strokeDasharray }) => [stroke, strokeDasharray]));
+      assert.ok(kill[0] !== playhead[0] && kill[1] !== playhead[1], `the kill is no playhead: ${kill} ${playhead}`);
       assert.equal(await page.locator(".lanes .step").count(), 2, "the request that the new process made again is drawn too");
       await picture(page, "kill");
     } finally {

@@ -8,6 +8,9 @@ const PATHS_MAX = 14;
 const STEPS_MAX = 5;
 const NODE = 10;
 const GAP = 16;
+/** Names have at most this many lines above their node. */
+const LINES = 2;
+const LINE = 13;
 /** The words for the ways in which a turn ends. */
 const ENDS = { end_turn: "end-answered", cancelled: "end-cancelled", running: "end-running", failed: "end-failed", refusal: "end-refusal", max_tokens: "end-tokens", max_turn_requests: "end-requests" };
 
@@ -47,16 +50,17 @@ export function drawFlow(root, paths, title, href) {
   const byColumn = Array.from({ length: columns }, (_, column) => nodes.filter((node) => node.column === column).sort((a, b) => b.n - a.n));
   const most = Math.max(...byColumn.map((column) => column.length));
   const sums = byColumn.map((column) => column.reduce((sum, node) => sum + node.n, 0));
-  const height = Math.max(240, most * 64);
-  const scale = Math.min(...byColumn.map((column, index) => (height - column.length * (GAP + 14)) / Math.max(1, sums[index])), 24);
+  const above = LINES * LINE + GAP;
+  const height = Math.max(240, most * 78);
+  const scale = Math.min(...byColumn.map((column, index) => (height - column.length * above) / Math.max(1, sums[index])), 24);
   byColumn.forEach((column, index) => {
-    let y = 16;
+    let y = LINES * LINE + 3;
     for (const node of column) {
       node.x = index * spaceOf(columns, width);
       node.y = y;
       node.h = Math.max(3, node.n * scale);
       node.out = node.in = 0;
-      y += node.h + GAP + 14;
+      y += node.h + above;
     }
   });
   const bottom = Math.max(...nodes.map((node) => node.y + node.h)) + 8;
@@ -73,7 +77,8 @@ export function drawFlow(root, paths, title, href) {
   }
   for (const node of nodes) {
     picture.append(svg("rect", { class: node.isEnd ? `node ${endOf(node.name)}` : "node", x: node.x, y: node.y, width: NODE, height: node.h, rx: 1.5 }));
-    const label = svg("text", { x: node.x, y: node.y - 5 }, labelOf(title(node.name), ` · ${number(node.n)}`, columns, width));
+    const lines = labelOf(title(node.name), ` · ${number(node.n)}`, columns, width);
+    const label = svg("text", { x: node.x, y: node.y - 5 - (lines.length - 1) * LINE }, lines.map((line, index) => svg("tspan", { x: node.x, dy: index === 0 ? 0 : LINE }, line)));
     picture.append(node.isEnd ? label : svg("a", { href: href(node.name) }, label, svg("title", {}, title(node.name))));
   }
   root.replaceChildren(picture, h("p", { class: "unseen" }, paths.slice(0, PATHS_MAX).map(({ path, n }) => `${path.map(title).join(" → ")}: ${n}. `)));
@@ -88,16 +93,23 @@ const spaceOf = (columns, width) => (columns === 1 ? 0 : (width - NODE - labelRo
 const LETTER = 6.3;
 const HAN = 11.5;
 
-/** A name that ends before the next column begins, and its number. */
+const widthOf = (text) => [...text].reduce((sum, char) => sum + (char > "\u2e7f" ? HAN : LETTER), 0);
+
+/** A name in lines that end before the next column begins, and its number. Only what needs more lines is cut. */
 function labelOf(text, suffix, columns, width) {
-  let room = Math.max(60, columns === 1 ? width : spaceOf(columns, width)) - (suffix.length + 2) * LETTER;
-  let end = 0;
-  for (const char of text) {
-    room -= char > "\u2e7f" ? HAN : LETTER;
-    if (room < 0) return `${text.slice(0, end)}…${suffix}`;
-    end += char.length;
+  const room = Math.max(60, columns === 1 ? width : spaceOf(columns, width)) - 2 * LETTER;
+  const lines = [""];
+  // Words stay whole; Chinese breaks anywhere.
+  for (const piece of text.match(/[\u2e80-\uffff]|[^\s\u2e80-\uffff]+\s*|\s+/g) ?? []) {
+    const isFull = widthOf((lines.at(-1) + piece).trimEnd()) > room;
+    if (isFull && lines.at(-1) !== "" && lines.length < LINES) lines.push(piece);
+    else lines.push(lines.pop() + piece);
   }
-  return text + suffix;
+  let last = lines.pop().trimEnd();
+  if (widthOf(last + suffix) > room && lines.length < LINES - 1) return [...lines, last, suffix.trimStart()];
+  const isCut = widthOf(last + suffix) > room;
+  while (last !== "" && widthOf(`${last}…${suffix}`) > room && isCut) last = [...last].slice(0, -1).join("");
+  return [...lines.map((line) => line.trimEnd()), `${last}${isCut ? "…" : ""}${suffix}`];
 }
 
 /** Ends that are good are drawn quietly. */

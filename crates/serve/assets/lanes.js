@@ -144,7 +144,7 @@ export function drawLanes(root, frames, pick, { zoom = [0, 1], setZoom = () => {
   const width = Math.max(320, root.clientWidth);
   const inner = width - MARGIN.left - MARGIN.right;
   const lanes = Math.min(made.lanes, 12);
-  const rows = { faults: 0, waits: 1, model: 2, calls: 3 };
+  const rows = { faults: 0, recoveries: 1, waits: 2, model: 3, calls: 4 };
   const height = MARGIN.top + (rows.calls + Math.max(1, lanes)) * (ROW + 4) + MARGIN.bottom;
   const scale = (place) => MARGIN.left + ((place - zoom[0]) / (zoom[1] - zoom[0])) * inner;
   const x = (index) => Math.max(MARGIN.left - 4, Math.min(width - MARGIN.right + 4, scale(places[index])));
@@ -160,6 +160,7 @@ export function drawLanes(root, frames, pick, { zoom = [0, 1], setZoom = () => {
     { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${root.getAttribute("aria-label")}: ${summary(made, length)}` },
     hatch(),
     label(rows.faults, t("lane-faults")),
+    label(rows.recoveries, t("figure-recovered")),
     label(rows.waits, t("lane-waits")),
     label(rows.model, t("lane-model")),
     label(rows.calls, t("lane-calls")),
@@ -168,7 +169,7 @@ export function drawLanes(root, frames, pick, { zoom = [0, 1], setZoom = () => {
         "g",
         { class: "turn" },
         svg("rect", { x: x(turn.from).toFixed(1), y: MARGIN.top - 6, width: Math.max(2, x(turn.to) - x(turn.from)).toFixed(1), height: height - MARGIN.top - MARGIN.bottom + 10, rx: 3 }),
-        x(turn.to) - x(turn.from) > 46 ? svg("text", { x: x(turn.from) + 4, y: 11 }, t("turn", { n: turn.number })) : undefined,
+        x(turn.to) - x(turn.from) > 52 ? svg("text", { x: x(turn.from) + 9, y: 11 }, t("turn", { n: turn.number })) : undefined,
       ),
     ),
     seen(gaps).slice(-60).map(({ at, ms }) => {
@@ -179,13 +180,14 @@ export function drawLanes(root, frames, pick, { zoom = [0, 1], setZoom = () => {
     seen(made.waits).slice(-BARS_MAX).map(({ is, from, to }) => {
       const text = length(from, to);
       const room = x(to) - x(from);
-      return svg("g", { class: `wait ${is}`, "data-ms": times[to] - times[from] }, bar(from, to, rows.waits, {}, t(`${is}-of`, { time: text })), room > text.length * 7 + 8 ? svg("text", { x: (x(from) + 4).toFixed(1), y: y(rows.waits) + ROW - 7 }, text) : undefined, is === "down" ? svg("line", { class: "kill", x1: x(from), x2: x(from), y1: MARGIN.top - 8, y2: height - MARGIN.bottom + 4 }) : undefined);
+      return svg("g", { class: `wait ${is}`, "data-ms": times[to] - times[from] }, bar(from, to, rows.waits, {}, t(`${is}-of`, { time: text })), room > text.length * 7 + 8 ? svg("text", { x: (x(from) + 4).toFixed(1), y: y(rows.waits) + ROW - 7 }, text) : undefined);
     }),
     joined(seen(made.steps), x).map((step) => bar(step.from, step.to, rows.model, { class: "step" }, `${t("lane-model")} · ${length(step.from, step.to)}`)),
     joined(seen(made.calls).filter((call) => call.lane < lanes), x).map((call) => bar(call.from, call.to, rows.calls + call.lane, { class: `call ${call.status}` }, `${call.tool} · ${span(call.took ?? times[call.to] - times[call.from])}`)),
     seen(made.faults).slice(-BARS_MAX).map((fault) => svg("circle", { class: fault.isEnd ? "fell end" : "fell", cx: x(fault.at).toFixed(1), cy: y(rows.faults) + 6, r: 4 }, svg("title", {}, fault.code))),
-    seen(made.recoveries).slice(-BARS_MAX).map((rose) => svg("circle", { class: "rose", cx: x(rose.at).toFixed(1), cy: y(rows.faults) + 6, r: 4 }, svg("title", {}, rose.code))),
-    svg("line", { class: "head", id: "playhead", x1: 0, x2: 0, y1: MARGIN.top - 10, y2: height - MARGIN.bottom + 6 }),
+    seen(made.recoveries).slice(-BARS_MAX).map((rose) => svg("circle", { class: "rose", cx: x(rose.at).toFixed(1), cy: y(rows.recoveries) + 6, r: 4 }, svg("title", {}, rose.code))),
+    kills(seen(made.waits).filter(({ is }) => is === "down"), { x, width, height, length }),
+    svg("g", { class: "head", id: "playhead" }, svg("path", { d: `M-4 ${MARGIN.top - 14}h8l-4 6z` }), svg("line", { x1: 0, x2: 0, y1: MARGIN.top - 9, y2: height - MARGIN.bottom + 6 })),
     svg("rect", { class: "zoom-band", id: "zoom-band", x: 0, width: 0, y: MARGIN.top - 10, height: height - MARGIN.top - MARGIN.bottom + 16 }),
     frames.length === 0 ? undefined : [svg("text", { class: "axis", x: MARGIN.left, y: height - 4 }, time(frames[nearest(places, zoom[0])])), svg("text", { class: "axis end", x: width - MARGIN.right, y: height - 4 }, time(frames[nearest(places, zoom[1])]))],
   );
@@ -195,11 +197,28 @@ export function drawLanes(root, frames, pick, { zoom = [0, 1], setZoom = () => {
   const move = (index) => {
     const place = index >= 0 && index < frames.length ? scale(places[index]) : MARGIN.left;
     const isInside = place >= MARGIN.left - 1 && place <= width - MARGIN.right + 1;
-    head.setAttribute("x1", place);
-    head.setAttribute("x2", place);
+    head.setAttribute("transform", `translate(${place} 0)`);
     head.setAttribute("visibility", isInside ? "visible" : "hidden");
   };
   return { move, kinds: new Set(made.waits.map(({ is }) => is)), hasFaults: made.faults.length > 0, hasRecoveries: made.recoveries.length > 0 };
+}
+
+/** Room for a time of day at either end of the axis, and for a letter of what stands between them, in pixels. */
+const TIME = 70;
+const LETTER = 6.5;
+
+/** A line through all lanes where a process ended, with what happened in words where there is room for it. */
+function kills(downs, { x, width, height, length }) {
+  let free = MARGIN.left + TIME;
+  return downs.slice(-BARS_MAX).map(({ from, to }) => {
+    const text = t("down-of", { time: length(from, to) });
+    const half = ([...text].reduce((sum, char) => sum + (char > "\u2e7f" ? 2 : 1), 0) * LETTER) / 2;
+    const middle = Math.max(free + half, Math.min(width - MARGIN.right - TIME - half, x(from)));
+    const hasRoom = middle + half <= width - MARGIN.right - TIME && Math.abs(middle - x(from)) <= half;
+    if (hasRoom) free = middle + half + LETTER;
+    const words = hasRoom ? svg("text", { x: middle.toFixed(1), y: height - 4, "text-anchor": "middle" }, text) : undefined;
+    return svg("g", { class: "kill" }, svg("line", { x1: x(from), x2: x(from), y1: MARGIN.top - 8, y2: height - MARGIN.bottom + 4 }), words, svg("title", {}, text));
+  });
 }
 
 /** Where a drag began. A picture that is drawn anew meanwhile does not end it. */

@@ -131,7 +131,7 @@ function doubt({ session_id: id, tool, since, call_id: call }) {
 function spark(counts) {
   const max = Math.max(1, ...counts);
   const step = 120 / counts.length;
-  return svg("svg", { viewBox: "0 0 120 28", width: 120, height: 28, "aria-hidden": "true" }, counts.map((n, index) => svg("rect", { x: (index * step).toFixed(2), y: (28 - (n / max) * 26).toFixed(2), width: Math.max(0.8, step * 0.75).toFixed(2), height: n === 0 ? 0 : ((n / max) * 26).toFixed(2) })), svg("line", { x1: 0, x2: 120, y1: 27.5, y2: 27.5 }));
+  return svg("svg", { viewBox: "0 0 120 28", preserveAspectRatio: "none", "aria-hidden": "true" }, counts.map((n, index) => svg("rect", { x: (index * step).toFixed(2), y: (28 - (n / max) * 26).toFixed(2), width: Math.max(0.8, step * 0.75).toFixed(2), height: n === 0 ? 0 : ((n / max) * 26).toFixed(2) })), svg("line", { x1: 0, x2: 120, y1: 27.5, y2: 27.5 }));
 }
 
 function gate(gate) {
