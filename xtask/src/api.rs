@@ -34,8 +34,11 @@ pub(crate) fn text(root: &Path) -> Result<String> {
             }
         }
     }
-    exports.retain(|export| export.path[0].starts_with("budao_"));
     exports.sort_by(|one, other| one.name.cmp(&other.name));
+    for export in exports.iter().filter(|export| is_foreign(export)) {
+        _ = writeln!(own, "pub use {};\n", export.path.join("::"));
+    }
+    exports.retain(|export| !is_foreign(export) && export.path[0].starts_with("budao_"));
     let mut crates = BTreeMap::new();
     let mut out = own;
     for export in &exports {
@@ -53,6 +56,12 @@ pub(crate) fn text(root: &Path) -> Result<String> {
 struct Export {
     path: Vec<String>,
     name: String,
+}
+
+/// Whether the item is of a crate that is not ours. Globs of the facade's own modules have no name.
+fn is_foreign(export: &Export) -> bool {
+    let root = export.path[0].as_str();
+    !root.starts_with("budao_") && !["crate", "self", "super", "std"].contains(&root)
 }
 
 fn collect(tree: &UseTree, mut path: Vec<String>, exports: &mut Vec<Export>) {

@@ -55,8 +55,8 @@ async fn observe(reader: Arc<dyn Reader>, session: SessionId) -> Result<Vec<Stri
 
 #[tokio::main]
 async fn main() -> Result<(), Fault> {
-    let runtime = Agent::builder(Script::new().say("Good morning.")).build()?.runtime().clone();
-    let (engine, reader) = (Arc::new(runtime.clone()), Arc::clone(runtime.journal()));
+    let agent = Agent::builder(Script::new().say("Good morning.")).build()?;
+    let (engine, reader) = (agent.engine(), Arc::clone(agent.journal()));
     let session = engine.open(SessionOptions::default()).await?;
     for _ in 0..2 {
         // The connection was lost, so the client sends its line again.

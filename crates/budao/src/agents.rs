@@ -53,6 +53,34 @@ pub use budao_runtime::Session;
 #[doc(inline)]
 pub use budao_runtime::TurnResult;
 
+/// The schema of a type, for answers that are values. Derive it with [`schemars`] from here:
+///
+/// ```
+/// use budao::{Agent, Fault, JsonSchema, Script};
+///
+/// #[derive(serde::Deserialize, JsonSchema)]
+/// #[schemars(crate = "budao::schemars")]
+/// struct City {
+///     name: String,
+///     /// How many people live there.
+///     people: u64,
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Fault> {
+/// let model = Script::new().say(r#"{"name": "Ghent", "people": 270000}"#);
+/// let agent = Agent::builder(model).build()?;
+/// let city: City = agent.session().await?.run_typed("Which city has the Gravensteen?").await?;
+/// assert_eq!((city.name.as_str(), city.people), ("Ghent", 270_000));
+/// # Ok(())
+/// # }
+/// ```
+#[doc(inline)]
+pub use schemars::JsonSchema;
+
+/// The crate that derives [`JsonSchema`], in the version that agents use.
+pub use schemars;
+
 /// ```
 /// use budao::{Question, QuestionReply};
 ///

@@ -4,34 +4,31 @@
 //! answers them. Every failure is a [`Fault`]: the model gets a rendering it can correct itself with, and the
 //! caller gets the fault itself, so a failed turn never looks like a finished one.
 //!
-//! ```
-//! use budao::{Agent, Script, tool};
+//! ```no_run
+//! use budao::{Agent, Fault, tool};
 //!
-//! /// Adds two numbers.
+//! /// Tells the weather of a city.
 //! #[tool(read_only)]
-//! async fn add(
-//!     /// The first.
-//!     a: i64,
-//!     /// The second.
-//!     b: i64,
-//! ) -> i64 {
-//!     a + b
+//! async fn weather(city: String) -> String {
+//!     format!("It is raining in {city}.")
 //! }
 //!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), budao::Fault> {
-//! // A real one is `budao::model("anthropic:claude-sonnet-4-5", key)?`.
-//! let model = Script::new().call("add", serde_json::json!({"a": 2, "b": 3})).say("It is 5.");
-//! let agent = Agent::builder(model).tool(add).build()?;
-//! let answer = agent.session().await?.run("What is 2 + 3?").await?;
-//! assert!(answer.is_ok());
-//! assert_eq!(answer.text, "It is 5.");
-//! # Ok(())
-//! # }
+//! #[tokio::main]
+//! async fn main() -> Result<(), Fault> {
+//!     let key = std::env::var("ANTHROPIC_API_KEY").unwrap_or_default();
+//!     let model = budao::model("anthropic:claude-sonnet-4-5", key)?;
+//!     let agent = Agent::builder(model).tool(weather).build()?;
+//!     let answer = agent.session().await?.run("What is the weather in Ghent?").await?;
+//!     println!("{}", answer.text);
+//!     Ok(())
+//! }
 //! ```
 //!
-//! This crate is everything a program needs that uses agents. To write an engine, a gateway or a journal of your own,
-//! use the crates behind it: `budao-engine`, `budao-core`, `budao-journal`.
+//! A [`Script`] is a model that says what a test needs: `Script::new().call("weather", …).say("Take an umbrella.")`.
+//!
+//! This crate is everything a program needs that uses agents. Hooks, policies and clocks are methods of
+//! `budao_runtime::AgentBuilderExt`. To write an engine, a gateway or a journal of your own, use the crates behind
+//! this one: `budao-engine`, `budao-core`, `budao-journal`.
 
 mod agents;
 mod events;
@@ -56,4 +53,10 @@ mod guides {
     struct Tools;
     #[doc = include_str!("../../../docs/sessions.md")]
     struct Sessions;
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../README.zh.md")]
+    struct ReadmeZh;
+    #[doc = include_str!("../README.md")]
+    struct ReadmeOfCrate;
 }

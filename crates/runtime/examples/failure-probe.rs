@@ -29,7 +29,7 @@ use budao_core::{
 };
 use budao_journal::open;
 use budao_models::{Model, PieceStream};
-use budao_runtime::{Agent, AgentBuilder, world};
+use budao_runtime::{Agent, AgentBuilder, AgentExt as _, world};
 use budao_tools::{RawTool, Reconciliation, ToolError, ToolOptions};
 use serde_json::{Value, json};
 

@@ -14,7 +14,7 @@ use budao_core::{
 };
 use budao_journal::Memory;
 use budao_models::{Model, PieceStream};
-use budao_runtime::{Agent, world};
+use budao_runtime::{Agent, AgentBuilderExt as _, world};
 use budao_tools::{RawTool, pool::Pool};
 use futures::stream;
 use serde_json::json;

@@ -99,14 +99,82 @@ impl Agent {
         Ok(self.handle(id))
     }
 
+    /// The engine that runs the agent's sessions, for gateways.
+    #[must_use]
+    pub fn engine(&self) -> Arc<dyn Engine> {
+        Arc::new(self.runtime.clone())
+    }
+
+    /// The journal that keeps the agent's sessions.
+    #[must_use]
+    pub fn journal(&self) -> &Arc<dyn Journal> {
+        self.runtime.journal()
+    }
+
     fn handle(&self, id: SessionId) -> Session {
         Session { runtime: self.runtime.clone(), id, approver: self.approver.clone() }
     }
+}
 
+/// The engine of an agent, for programs that use the crates behind the facade.
+pub trait AgentExt {
     /// The engine that runs the agent's sessions.
-    #[must_use]
-    pub fn runtime(&self) -> &Runtime {
+    fn runtime(&self) -> &Runtime;
+}
+
+impl AgentExt for Agent {
+    fn runtime(&self) -> &Runtime {
         &self.runtime
+    }
+}
+
+/// Parts of an agent whose types are in the crates behind the facade.
+pub trait AgentBuilderExt: Sized {
+    /// Sets the policy for calls that the permissions allow or ask about. It cannot lift a denial.
+    #[must_use]
+    fn policy(self, policy: impl Policy) -> Self;
+
+    /// Replaces the hooks and guards that run before and after each call.
+    #[must_use]
+    fn hooks(self, hooks: Hooks) -> Self;
+
+    /// Adds a hook around model requests. Hooks run in the order in which they were added.
+    #[must_use]
+    fn model_hook(self, hook: impl ModelHook) -> Self;
+
+    /// Sets the pool on which calls and hooks run. By default they run on threads of their own.
+    #[must_use]
+    fn pool(self, pool: Arc<Pool>) -> Self;
+
+    /// Replaces clock, entropy and spawning, for tests.
+    #[must_use]
+    fn world(self, world: World) -> Self;
+}
+
+impl AgentBuilderExt for AgentBuilder {
+    fn policy(mut self, policy: impl Policy) -> Self {
+        self.policy = Some(Arc::new(policy));
+        self
+    }
+
+    fn hooks(mut self, hooks: Hooks) -> Self {
+        self.hooks = hooks;
+        self
+    }
+
+    fn model_hook(mut self, hook: impl ModelHook) -> Self {
+        self.model_hooks.push(Arc::new(hook));
+        self
+    }
+
+    fn pool(mut self, pool: Arc<Pool>) -> Self {
+        self.pool = Some(pool);
+        self
+    }
+
+    fn world(mut self, world: World) -> Self {
+        self.world = world;
+        self
     }
 }
 
@@ -174,13 +242,6 @@ impl AgentBuilder {
         self
     }
 
-    /// Sets the policy for calls that the permissions allow or ask about. It cannot lift a denial.
-    #[must_use]
-    pub fn policy(mut self, policy: impl Policy) -> Self {
-        self.policy = Some(Arc::new(policy));
-        self
-    }
-
     /// Sets the language of text for people.
     #[must_use]
     pub fn language(mut self, language: budao_core::Lang) -> Self {
@@ -188,38 +249,10 @@ impl AgentBuilder {
         self
     }
 
-    /// Replaces the hooks and guards that run before and after each call.
-    #[must_use]
-    pub fn hooks(mut self, hooks: Hooks) -> Self {
-        self.hooks = hooks;
-        self
-    }
-
-    /// Adds a hook around model requests. Hooks run in the order in which they were added.
-    #[must_use]
-    pub fn model_hook(mut self, hook: impl ModelHook) -> Self {
-        self.model_hooks.push(Arc::new(hook));
-        self
-    }
-
     /// Replaces the default limits.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
-        self
-    }
-
-    /// Sets the pool on which calls and hooks run. By default they run on threads of their own.
-    #[must_use]
-    pub fn pool(mut self, pool: Arc<Pool>) -> Self {
-        self.pool = Some(pool);
-        self
-    }
-
-    /// Replaces clock, entropy and spawning, for tests.
-    #[must_use]
-    pub fn world(mut self, world: World) -> Self {
-        self.world = world;
         self
     }
 

@@ -33,7 +33,7 @@ mod timers;
 mod work;
 pub mod world;
 
-pub use agent::{Agent, AgentBuilder};
+pub use agent::{Agent, AgentBuilder, AgentBuilderExt, AgentExt};
 pub use budao_engine::HolderLiveness;
 pub use config::{Builder, CleanUp, ModelList, ModelSource, OneModel, ToolSource};
 pub use ledger::LEDGER_INDEX;

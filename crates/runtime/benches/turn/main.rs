@@ -24,7 +24,7 @@ use budao_core::{
 };
 use budao_journal::{Journal, Memory, PageLimits, open};
 use budao_models::{Model, PieceStream};
-use budao_runtime::{Agent, Session, world};
+use budao_runtime::{Agent, AgentBuilderExt as _, AgentExt as _, Session, world};
 use budao_testkit::bench::{Better, Measurement, cpu_time, emit, heap_use};
 use budao_tools::{RawTool, pool::Pool};
 use serde_json::json;

@@ -15,7 +15,7 @@ use budao_core::{
     engine::Engine as _,
     event::{Answer, Command, CommandBody, Decision, Event, QuestionId, Record, SessionId},
 };
-use budao_runtime::{Agent, Question, Session};
+use budao_runtime::{Agent, AgentExt as _, Question, Session};
 
 const SENT: &str = "sent";
 const TOLD: &str = "told";

@@ -11,7 +11,7 @@ use budao_core::{
 use budao_journal::Retention;
 use budao_models::script::{Script, ScriptStep};
 use budao_runtime::{
-    Agent, Question, QuestionReply, Session,
+    Agent, AgentBuilderExt as _, Question, QuestionReply, Session,
     channel::{Channel, ChannelEvent, Envelope},
 };
 use budao_testkit::world;

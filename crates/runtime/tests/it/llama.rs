@@ -21,7 +21,7 @@ use budao_core::{
     trace::{SpanId, Trace},
 };
 use budao_models::{Model, OpenAi};
-use budao_runtime::{Agent, Session, TurnResult, world};
+use budao_runtime::{Agent, AgentExt as _, Session, TurnResult, world};
 use budao_testkit::proxy::{ConnectionPlan, Ending, Lane, Proxy};
 use futures::StreamExt;
 use tokio::{

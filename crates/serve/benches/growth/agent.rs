@@ -10,7 +10,7 @@ use budao_core::{
 };
 use budao_journal::Memory;
 use budao_models::{Model, PieceStream};
-use budao_runtime::{Agent, Session, world};
+use budao_runtime::{Agent, AgentBuilderExt as _, Session, world};
 use budao_testkit::bench::cpu_time;
 use budao_tools::{RawTool, Tool, pool::Pool};
 use futures::stream;

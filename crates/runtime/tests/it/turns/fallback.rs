@@ -13,7 +13,7 @@ use budao_core::{
 };
 use budao_journal::{Journal, Memory, PageLimits};
 use budao_models::script::{Ending, Script, ScriptStep, ScriptedModel};
-use budao_runtime::{Agent, Builder, ModelList, Runtime};
+use budao_runtime::{Agent, AgentBuilderExt as _, Builder, ModelList, Runtime};
 use budao_testkit::world;
 use budao_tools::Toolbox;
 use futures::StreamExt;

@@ -13,7 +13,7 @@ use budao_core::{
     tool::{Mode, Outcome, Permissions},
 };
 use budao_models::script::Script;
-use budao_runtime::{Agent, ModelHook, RequestChange, channel::Channel};
+use budao_runtime::{Agent, AgentBuilderExt as _, ModelHook, RequestChange, channel::Channel};
 use budao_testkit::world;
 use budao_tools::{
     CallContext,
