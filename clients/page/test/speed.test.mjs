@@ -3,6 +3,7 @@
 // wall is held to the promise when the machine has nothing else to do.
 
 import assert from "node:assert/strict";
+import os from "node:os";
 import { test } from "node:test";
 import { onPage, say, runSession, until } from "../stage.mjs";
 
@@ -12,8 +13,11 @@ const EVENTS = 10_000;
 const calls = '[[step.call]]\ntool = "fs_glob"\narguments = { pattern = "none" }\n'.repeat(8);
 const turn = `${`[[step]]\n${calls}`.repeat(60)}[[step]]\ntext = "One turn more."\n`;
 
-/** Milliseconds that only work which grows faster than its input takes. Figures are printed; a busy machine is no failure. */
+/** A view is there within a second. Of its own time that holds on any machine; on the wall, when nothing else runs. */
+const BAR = 1000;
+/** Milliseconds that only work which grows faster than its input takes. */
 const TOO_LONG = 10_000;
+const isQuiet = () => os.loadavg()[0] < os.availableParallelism();
 
 /** The processor time of the page's main thread so far, in milliseconds. */
 async function ownTime(page) {
@@ -50,7 +54,8 @@ test("a session with 10 000 events opens in under a second", async () => {
     const talk = await best(() => opened(page, own, `${origin}/?session=${id}`, shown));
     for (const [name, { wall, own: ms }] of Object.entries({ timeline, talk })) {
       console.log(`${head} events: the ${name} is there after ${Math.round(wall)} ms, ${Math.round(ms)} ms of them the page's own`);
-      assert.ok(ms < TOO_LONG, `${name}: ${ms} ms of its own`);
+      assert.ok(ms < BAR, `${name}: ${ms} ms of its own`);
+      if (isQuiet()) assert.ok(wall < BAR, `${name}: ${wall} ms`);
     }
     const elements = await page.evaluate(() => document.querySelectorAll("main *").length);
     assert.ok(elements < 10_000, `${elements} elements`);
@@ -78,7 +83,7 @@ test("the first view is there within a second on a processor four times slower",
     }
     const wall = Math.min(...walls);
     console.log(`the first view is there after ${Math.round(wall)} ms`);
-    assert.ok(wall < TOO_LONG, `${walls}`);
+    assert.ok(wall < (isQuiet() ? BAR : TOO_LONG), `${walls}`);
   });
 });
 
@@ -115,7 +120,7 @@ test("the page shows 300 events a second as they are recorded, and stays smooth"
     console.log(
       `${Math.round(rate)} events a second are recorded, and the page shows ${arrived} of ${events}: ${Math.round(seen.frames)} pictures a second, 95 % within ${Math.round(seen.p95)} ms, the worst ${Math.round(seen.worst)} ms; the page takes ${Math.round(share * 100)} % of a core`,
     );
-    assert.ok(rate > 0, "events arrive");
+    assert.ok(rate > (isQuiet() ? 300 : 0), `${rate} events a second`);
     assert.ok(events - arrived < rate, `the page is less than a second behind: ${arrived} of ${events}`);
     assert.ok(seen.p95 < TOO_LONG / 10, `${seen.p95} ms between pictures`);
   });
