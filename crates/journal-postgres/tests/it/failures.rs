@@ -4,7 +4,7 @@ use std::{
     io::Write as _,
     process::Stdio,
     sync::{Arc, atomic::Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::support::{
@@ -28,6 +28,9 @@ use budao_testkit::{
     proxy::{ConnectionPlan, Ending, Lane, Proxy},
 };
 use futures::StreamExt as _;
+
+/// The greatest pause of appends after a standby became the primary. The bench holds it to 1 s on an idle machine.
+const FAILOVER_PAUSE: Duration = Duration::from_secs(5);
 
 /// How often the server is killed; `cargo xtask crash --postgres` sets it.
 fn kills() -> u32 {
@@ -83,7 +86,7 @@ async fn nothing_answered_is_missing_and_nothing_is_there_twice_after_the_server
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_to_the_synchronous_standby_loses_nothing_and_is_only_a_pause() {
+async fn a_failover_to_the_synchronous_standby_loses_nothing_and_is_only_a_short_pause() {
     let Some(server) = PostgresServer::start() else { return };
     let standby = server.standby("second");
     server.sql("ALTER SYSTEM SET synchronous_standby_names = 'second'");
@@ -97,6 +100,10 @@ async fn a_failover_to_the_synchronous_standby_loses_nothing_and_is_only_a_pause
     within(more(&answered, 200)).await;
     server.kill();
     standby.promote();
+    let promoted = Instant::now();
+    within(more(&answered, 1)).await;
+    let pause = promoted.elapsed();
+    assert!(pause < FAILOVER_PAUSE, "the first append was answered {pause:?} after the promotion");
     within(more(&answered, 200)).await;
     stop.store(true, Ordering::SeqCst);
     check_writers(&*journal, writers).await;
@@ -228,7 +235,7 @@ async fn a_follower_in_another_process_gets_records_commands_and_answers() {
 }
 
 /// Follows with one journal what another one writes.
-async fn follow_across(writer: &Postgres, reader: &Postgres) {
+pub(crate) async fn follow_across(writer: &Postgres, reader: &Postgres) {
     let lease = lease(writer, 1).await;
     let mut follower = reader.follow(lease.session, 0);
     let mut watch = writer.watch(lease.session);

@@ -2,7 +2,10 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use crate::support::world;
+use crate::support::{
+    marker_proxy::{Action, MarkerProxy},
+    world,
+};
 use budao_core::{
     fault::{Fact, Fault, Kind, text},
     lang::Lang,
@@ -143,6 +146,49 @@ async fn a_server_whose_settings_break_a_promise_is_refused_by_the_setting() {
         assert_eq!(fault.kind(), Kind::JournalSettingUnsafe, "{fault:?}");
         assert_eq!(fact(&fault, Fact::ConfigKey), setting);
         assert_eq!(tables(&server), before);
+    }
+}
+
+#[tokio::test]
+async fn a_server_older_than_14_is_refused_with_its_version() {
+    let Some(server) = PostgresServer::start() else { return };
+    let before = tables(&server);
+    let version: i32 = server.sql("SHOW server_version_num").parse().unwrap();
+    // This server, as it would be if it were older: its answer to the check is changed on the way.
+    let proxy = MarkerProxy::start(server.address()).await;
+    for (answered, is_old) in [(130_023, true), (140_000, false)] {
+        proxy.arm("server_version_num", Action::ReplaceNumber(version, answered));
+        let url = server.url_at(proxy.address(), "budao");
+        match open_as(&url, &Credentials::default()).await {
+            Ok(journal) => journal.close().await,
+            Err(fault) => {
+                assert_eq!(fault.kind(), Kind::JournalSettingUnsafe, "{fault:?}");
+                assert_eq!(fact(&fault, Fact::ConfigKey), "server_version");
+                assert_eq!(fact(&fault, Fact::Expected), "14 or newer");
+                assert!(is_old, "{fault:?}");
+                assert_eq!(tables(&server), before);
+                continue;
+            }
+        }
+        assert!(!is_old, "{answered} was accepted");
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_in_utf_8_is_refused_by_its_encoding() {
+    let Some(server) = PostgresServer::start() else { return };
+    for encoding in ["LATIN1", "SQL_ASCII"] {
+        let name = encoding.to_lowercase();
+        server.sql(&format!(
+            "CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'"
+        ));
+        let fault = refused(&format!("postgres://postgres@{}/{name}", server.address())).await;
+        assert_eq!(fault.kind(), Kind::JournalSettingUnsafe, "{fault:?}");
+        assert_eq!(fact(&fault, Fact::ConfigKey), "server_encoding");
+        assert_eq!(fact(&fault, Fact::Received), encoding);
+        let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname = 'budao'";
+        let found = server.psql().args(["-d", &name, "-c", schemas]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&found.stdout).trim(), "0", "nothing was created");
     }
 }
 

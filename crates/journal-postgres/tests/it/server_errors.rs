@@ -1,6 +1,8 @@
 //! Errors that the server reports in the middle of an append: each is told by its kind, and nothing is half written.
 
-use crate::support::{append, entries, lease, session, world};
+use std::time::Duration;
+
+use crate::support::{append, entries, lease, session, world, writers::within};
 use budao_core::fault::Kind;
 use budao_journal::{Admin as _, Append, AppendError, Lease, Reader as _, Writer as _};
 use budao_journal_postgres::Postgres;
@@ -22,6 +24,9 @@ fn stop_failing(server: &PostgresServer, schema: &str) {
         "DROP TRIGGER fail ON {schema}.batch; DROP FUNCTION {schema}.fail; DROP SEQUENCE {schema}.failures"
     ));
 }
+
+/// A statement that waits for the server to take writes still waits after this time.
+const PATIENT: Duration = Duration::from_secs(3);
 
 /// An append of one record with an answerless snapshot: all of it or nothing.
 async fn try_append(journal: &Postgres, lease: &Lease, head: u64) -> Result<u64, AppendError> {
@@ -110,4 +115,48 @@ async fn tables_that_were_dropped_and_rights_that_were_revoked_are_named() {
     let Err(AppendError::Failed(fault)) = refused else { panic!("{refused:?}") };
     assert_eq!(fault.kind(), Kind::JournalGone, "{fault:?}");
     journal.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_became_read_only_is_waited_for_named_after_20_s_and_nothing_is_written() {
+    let Some(server) = PostgresServer::start() else { return };
+    let journal = crate::support::open(&server.url("budao"), world()).await;
+    let lease = lease(&journal, session(1), "writer").await;
+    append(&journal, &lease, 0, 1).await;
+    let set_read_only = |value: &str| {
+        server.sql(&format!("ALTER SYSTEM SET default_transaction_read_only = {value}"));
+        server.reload();
+        while server.sql("SHOW default_transaction_read_only") != value {}
+    };
+    set_read_only("on");
+    let mut waiting = std::pin::pin!(try_append(&journal, &lease, 1));
+    let early = tokio::time::timeout(PATIENT, &mut waiting).await;
+    assert!(early.is_err(), "it may be a failover: {early:?}");
+    set_read_only("off");
+    assert_eq!(within(waiting).await, Ok(2));
+    set_read_only("on");
+    let refused = within(try_append(&journal, &lease, 2)).await;
+    let Err(AppendError::Failed(fault)) = refused else { panic!("{refused:?}") };
+    assert_eq!(fault.kind(), Kind::JournalReadOnly, "{fault:?}");
+    set_read_only("off");
+    assert_eq!(journal.info(lease.session).await.unwrap().unwrap().head, 2);
+    assert_eq!(within(try_append(&journal, &lease, 2)).await, Ok(3), "it goes on");
+    journal.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wake_ups_that_the_server_refuses_delay_followers_and_stop_no_append() {
+    let Some(server) = PostgresServer::start() else { return };
+    server.sql("CREATE ROLE worker LOGIN");
+    server.sql("CREATE DATABASE work OWNER worker");
+    // As with a full queue of notifications, the statement that sends one fails.
+    let revoke = "REVOKE EXECUTE ON FUNCTION pg_notify FROM PUBLIC";
+    let done = server.psql().args(["-d", "work", "-c", revoke]).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let url = format!("postgres://worker@{}/work", server.address());
+    let ours = crate::support::open(&url, world()).await;
+    let theirs = crate::support::open(&url, world()).await;
+    crate::failures::follow_across(&ours, &theirs).await;
+    ours.close().await;
+    theirs.close().await;
 }

@@ -23,6 +23,8 @@ pub(crate) enum Action {
     Silence,
     /// The statement does not reach the server until [`MarkerProxy::release`].
     Hold,
+    /// In what the server says from then on, the first number becomes the second one.
+    ReplaceNumber(i32, i32),
 }
 
 #[derive(Debug, Default)]
@@ -106,10 +108,13 @@ async fn carry(client: TcpStream, upstream: SocketAddr, state: Arc<State>) {
         let is_first = AtomicBool::new(true);
         while let Ok(count @ 1..) = server_read.read(&mut buffer).await {
             let met = *lock(&action);
+            if let Some(Action::ReplaceNumber(from, to)) = met {
+                replace(&mut buffer[..count], from.to_be_bytes(), to.to_be_bytes());
+            }
             let forwarded = match met {
                 Some(Action::CutReply(bytes)) => bytes.min(count),
                 Some(Action::Silence) => 0,
-                Some(Action::Hold) | None => count,
+                Some(Action::Hold | Action::ReplaceNumber(..)) | None => count,
             };
             if forwarded < count && is_first.swap(false, Ordering::SeqCst) {
                 state.done.fetch_add(1, Ordering::SeqCst);
@@ -120,7 +125,7 @@ async fn carry(client: TcpStream, upstream: SocketAddr, state: Arc<State>) {
             match met {
                 Some(Action::CutReply(_)) if forwarded < count => break,
                 Some(Action::CutReply(_)) => *lock(&action) = None,
-                Some(Action::Silence | Action::Hold) | None => {}
+                Some(Action::Silence | Action::Hold | Action::ReplaceNumber(..)) | None => {}
             }
         }
     };
@@ -128,6 +133,12 @@ async fn carry(client: TcpStream, upstream: SocketAddr, state: Arc<State>) {
     tokio::select! {
         () = up => {}
         () = down => {}
+    }
+}
+
+fn replace(bytes: &mut [u8], from: [u8; 4], to: [u8; 4]) {
+    if let Some(at) = bytes.windows(from.len()).position(|window| window == from) {
+        bytes[at..at + to.len()].copy_from_slice(&to);
     }
 }
 
