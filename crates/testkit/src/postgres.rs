@@ -6,6 +6,7 @@
 
 mod backup;
 pub mod pgbouncer;
+mod small_disk;
 
 use std::{
     fs,
@@ -54,6 +55,7 @@ pub struct PostgresServer {
     port: u16,
     settings: Vec<(String, String)>,
     process: Mutex<Option<Child>>,
+    small_disk: small_disk::SmallDisk,
     directory: TempDir,
 }
 
@@ -87,6 +89,13 @@ impl PostgresServer {
     }
 
     fn create(settings: &[(&str, &str)], addresses: &[Ipv4Addr]) -> Option<Self> {
+        let mut server = Self::prepare(settings, addresses)?;
+        server.start_first();
+        Some(server)
+    }
+
+    /// Makes the files of a server that does not run yet.
+    fn prepare(settings: &[(&str, &str)], addresses: &[Ipv4Addr]) -> Option<Self> {
         let programs = installed()?;
         let directory = tempfile::Builder::new().prefix("budao-pg").tempdir();
         let directory = directory.expect("a temporary directory");
@@ -97,9 +106,10 @@ impl PostgresServer {
         let settings = settings.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
         let (port, process) = (0, Mutex::new(None));
         let addresses = addresses.to_vec();
-        let mut server = Self { programs, owner, addresses, port, settings, process, directory };
+        let small_disk = None;
+        let server =
+            Self { programs, owner, addresses, port, settings, process, small_disk, directory };
         server.initialize();
-        server.start_first();
         Some(server)
     }
 
@@ -149,7 +159,9 @@ impl PostgresServer {
         let (programs, owner) = (self.programs.clone(), self.owner);
         let (port, process) = (0, Mutex::new(None));
         let (settings, addresses) = (Vec::new(), addresses.to_vec());
-        let copy = Self { programs, owner, addresses, port, settings, process, directory };
+        let small_disk = None;
+        let copy =
+            Self { programs, owner, addresses, port, settings, process, small_disk, directory };
         let source = format!(
             "host={source} port={} user={ADMINISTRATOR} application_name={name}",
             self.port
@@ -186,6 +198,11 @@ impl PostgresServer {
         if let Some((user, group)) = self.owner {
             command.uid(user).gid(group);
         }
+        self.in_directory(command)
+    }
+
+    /// The command in the server's directory, without the environment of this process.
+    fn in_directory(&self, mut command: Command) -> Command {
         command.current_dir(self.directory.path()).env_clear().env("PATH", "/usr/bin:/bin");
         command
     }
@@ -237,9 +254,8 @@ impl PostgresServer {
     /// Starts the server; if it does not become ready, returns what it said.
     fn try_start(&self) -> Result<(), String> {
         let mut process = lock(&self.process);
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", GUARD]).arg(self.directory.path()).arg(self.programs.join("postgres"));
-        let mut command = self.as_owner(command);
+        let mut command = self.shell(&["-c", GUARD]);
+        command.arg(self.directory.path()).arg(self.programs.join("postgres"));
         command.arg("-D").arg(self.data()).args(["-p", &self.port.to_string()]);
         let addresses: Vec<String> = self.addresses.iter().map(Ipv4Addr::to_string).collect();
         command.arg("-k").arg(self.directory.path()).args(["-h", &addresses.join(",")]);

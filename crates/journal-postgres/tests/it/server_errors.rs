@@ -160,3 +160,38 @@ async fn wake_ups_that_the_server_refuses_delay_followers_and_stop_no_append() {
     ours.close().await;
     theirs.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_of_the_server_is_told_leaves_nothing_and_passes_when_there_is_room() {
+    let Some(server) = PostgresServer::start_beside_small_disk() else { return };
+    let disk = server.small_disk().display().to_string();
+    server.sql(&format!("CREATE TABLESPACE small LOCATION '{disk}'"));
+    server.sql("CREATE DATABASE work TABLESPACE small");
+    let in_database = |sql: &str| {
+        let done = server.psql().args(["-d", "work", "-c", sql]).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    };
+    in_database(
+        "CREATE TABLE filler AS SELECT repeat(md5(n::text), 20) FROM generate_series(1, 4000) n",
+    );
+    let url = format!("postgres://postgres@{}/work", server.address());
+    let journal = crate::support::open(&url, world()).await;
+    let lease = lease(&journal, session(1), "writer").await;
+    let mut head = 0;
+    let fault = loop {
+        let whole = Append::new(&lease, head, entries(head, 4, 100_000));
+        match journal.append(Append { snapshot: Some(vec![7; 1000]), ..whole }).await {
+            Ok(now) => head = now,
+            Err(AppendError::Failed(fault)) => break fault,
+            Err(other) => panic!("{other:?}"),
+        }
+        assert!(head < 1000, "the disk is not small");
+    };
+    assert_eq!(fault.kind(), Kind::DiskFull, "{fault:?}");
+    assert_eq!(journal.info(lease.session).await.unwrap().unwrap().head, head);
+    assert_eq!(crate::support::read_all(&journal, lease.session).await.len() as u64, head);
+    in_database("DROP TABLE filler");
+    assert_eq!(append(&journal, &lease, head, 2).await, head + 2, "it goes on");
+    assert_eq!(crate::support::read_all(&journal, lease.session).await.len() as u64, head + 2);
+    journal.close().await;
+}
