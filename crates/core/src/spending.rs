@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
+    event::Settings,
     fault::{Fact, FactValue, Fault, Kind, Operation},
     message::Usage,
 };
@@ -22,11 +23,17 @@ use crate::{
 pub(crate) use state::{cost, day_raise, raise, reservation};
 pub use {
     ledger::{DayRaise, Ledger, LedgerAmount, LedgerScope, day_of},
-    state::{Spending, child_cost},
+    state::{RequestMeasure, Spending, child_cost},
 };
 
 /// The topic of the annotations that record reservations and costs.
 pub const TOPIC: &str = "core.spending";
+
+/// An estimate of tokens with a margin: the estimate of a text may be a quarter too low.
+#[must_use]
+pub fn with_margin(tokens: u64) -> u64 {
+    tokens.saturating_add(tokens / 4)
+}
 
 /// Millionths of a unit of money.
 const MICROS: f64 = 1_000_000.0;
@@ -351,6 +358,15 @@ impl SpendingConfig {
     pub fn price(&self, model: &str) -> Option<Price> {
         let is_free = model == "demo" || model.starts_with("demo:") || model.starts_with("script:");
         self.prices.get(model).cloned().or(is_free.then_some(Price::FREE))
+    }
+
+    /// Whether a session with these settings records what its requests use.
+    #[must_use]
+    pub fn counts_requests(&self, settings: &Settings) -> bool {
+        self.is_active()
+            || self.has_token_caps()
+            || self.has_day_caps()
+            || settings.max_turn_tokens.is_some_and(|most| most > 0)
     }
 
     /// Whether costs are recorded.

@@ -32,6 +32,17 @@ pub struct ToolSpec {
     pub source: ToolOrigin,
 }
 
+impl ToolSpec {
+    /// The bytes of the specification in a request, about: name, description and schema as JSON.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        /// The names of the fields around them.
+        const FRAME_BYTES: usize = 64;
+        let schema = serde_json::to_vec(&self.schema).map_or(0, |schema| schema.len());
+        FRAME_BYTES + self.name.len() + self.description.len() + schema
+    }
+}
+
 /// The effect of a call on its surroundings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -145,13 +145,20 @@ async fn summarise(
     let of_session = (&*long.settings, &long.day_raises[..]);
     let reservation =
         ledger::reserve(work_context, (&long.model, &*model), of_session, estimate).await?;
-    let written = read_summary(&*model, request).await.map(|(summary, usage)| {
+    let mut has_started = false;
+    let written = read_summary(&*model, request, &mut has_started).await;
+    let written = written.map(|(summary, usage)| {
         let usage = usage.or_estimate(estimate, (summary.len() as u64).div_ceil(4));
         (summary, usage)
     });
-    if let Some(reservation) = reservation {
-        let usage = written.as_ref().map(|(_, usage)| *usage).unwrap_or_default();
-        reservation.settle(shared, usage).await;
+    match (reservation, &written) {
+        (Some(reservation), Ok((_, usage))) => reservation.settle(shared, *usage).await,
+        // What a summary that broke off cost is not known.
+        (Some(reservation), Err(_)) if has_started => {
+            reservation.settle(shared, Usage::default()).await;
+        }
+        (Some(reservation), Err(_)) => reservation.release(shared).await,
+        (None, _) => {}
     }
     let written = match written {
         Ok(written) => {
@@ -171,11 +178,18 @@ async fn summarise(
     }
 }
 
-async fn read_summary(model: &dyn Model, request: ModelRequest) -> Result<(String, Usage), Fault> {
+/// Reads the answer. `has_started` becomes true with its first piece.
+async fn read_summary(
+    model: &dyn Model,
+    request: ModelRequest,
+    has_started: &mut bool,
+) -> Result<(String, Usage), Fault> {
     let mut pieces = budao_models::ask(model, request).await?;
     let mut summary = String::new();
     while let Some(piece) = pieces.next().await {
-        match piece? {
+        let piece = piece?;
+        *has_started = true;
+        match piece {
             Piece::Text(text) if summary.len() < SUMMARY_BYTES_MAX => summary.push_str(&text),
             Piece::End { usage, .. } => return Ok((summary, usage)),
             _ => {}

@@ -24,8 +24,8 @@ const TRIES: u32 = 200;
 /// The estimate of a request in the ledgers of its scopes. Without [`SpendingReservation::settle`] it stays.
 #[derive(Debug)]
 pub(crate) struct SpendingReservation {
-    day: String,
-    scopes: Vec<LedgerScope>,
+    /// The ledgers that count the request, each with the day or turn in which it does.
+    places: Vec<(LedgerScope, String)>,
     estimate: LedgerAmount,
     model: String,
 }
@@ -50,19 +50,19 @@ pub(crate) async fn reserve(
     let has_caps = config.has_day_caps() || config.has_session_caps();
     let day = day_of(shared.world.clock.now());
     let mut reservation = SpendingReservation {
-        day,
-        scopes: Vec::new(),
+        places: Vec::new(),
         estimate: estimated_amount(shared, name, estimate),
         model: name.to_owned(),
     };
     for scope in scopes {
         let estimate = reservation.estimate;
-        let added = update_ledger(shared, &scope, &reservation.day, |ledger| {
-            ledger.apply_raises(&scope, raises);
-            ledger.reserve(config, &scope, estimate)
+        let added = update_ledger(shared, &scope, &day, |ledger| {
+            ledger.apply_raises(&scope, &day, raises);
+            ledger.reserve(config, &scope, estimate)?;
+            Ok(ledger.day.clone())
         });
         match added.await {
-            Ok(()) => reservation.scopes.push(scope),
+            Ok(period) => reservation.places.push((scope, period)),
             Err(fault) if fault.kind() == Kind::SpendingCapReached || has_caps => {
                 reservation.release(shared).await;
                 return Err(fault);
@@ -130,7 +130,8 @@ fn actual_amount(shared: &RuntimeShared, model: &str, usage: Usage) -> LedgerAmo
     LedgerAmount { cost, tokens: usage.total_tokens() }
 }
 
-fn estimated_amount(shared: &RuntimeShared, model: &str, usage: Usage) -> LedgerAmount {
+/// The most that these tokens can cost, and their number.
+pub(crate) fn estimated_amount(shared: &RuntimeShared, model: &str, usage: Usage) -> LedgerAmount {
     let cost = shared.limits.spending.price(model).map_or(0, |price| price.cost_max(usage));
     LedgerAmount { cost, tokens: usage.total_tokens() }
 }
@@ -153,39 +154,55 @@ impl SpendingReservation {
         self.replace(shared, LedgerAmount::default(), false).await;
     }
 
-    /// If a change fails, the estimate stays, so a ledger never shows less than was spent.
+    /// If a change fails, the estimate stays, so a ledger never shows less than was spent. A ledger that has begun a later
+    /// day has neither the estimate nor the cost.
     async fn replace(self, shared: &RuntimeShared, cost: LedgerAmount, is_estimate: bool) {
-        for scope in &self.scopes {
-            let settle = |ledger: &mut Ledger| {
+        for (scope, period) in &self.places {
+            let settle = |body: &[u8]| {
+                let mut ledger = Ledger::stored(body).filter(|it| it.day == *period)?;
                 ledger.settle(self.estimate, cost, is_estimate);
-                Ok(())
+                Some((ledger, ()))
             };
-            if let Err(fault) = update_ledger(shared, scope, &self.day, settle).await {
+            if let Err(fault) = change_note(shared, scope, |body| Ok(settle(body))).await {
                 tracing::warn!(scope = scope.name(), %fault, "settling the cost of a request failed");
             }
         }
     }
 }
 
-/// Changes a ledger by compare-and-set.
-async fn update_ledger(
+/// Changes the ledger of a day, which begins anew if it is of an earlier one.
+async fn update_ledger<T>(
     shared: &RuntimeShared,
     scope: &LedgerScope,
     day: &str,
-    mut change: impl FnMut(&mut Ledger) -> Result<(), Fault>,
-) -> Result<(), Fault> {
-    let (name, currency) = (scope.note(), &shared.limits.spending.currency);
+    mut change: impl FnMut(&mut Ledger) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    let (period, currency) = (scope.period(day), &shared.limits.spending.currency);
+    let changed = change_note(shared, scope, |body| {
+        let mut ledger = Ledger::read(body, &period, currency);
+        let found = change(&mut ledger)?;
+        Ok(Some((ledger, found)))
+    });
+    Ok(changed.await?.expect("the change always has a ledger"))
+}
+
+/// Changes the note of a ledger by compare-and-set; `None` from `change` leaves it.
+async fn change_note<T>(
+    shared: &RuntimeShared,
+    scope: &LedgerScope,
+    mut change: impl FnMut(&[u8]) -> Result<Option<(Ledger, T)>, Fault>,
+) -> Result<Option<T>, Fault> {
+    let name = scope.note();
     for _ in 0..TRIES {
         let note = shared.journal.note(&name).await?;
         let version = note.as_ref().map_or(0, |note| note.version);
         let body = note.map(|note| note.body).unwrap_or_default();
-        let mut ledger = Ledger::read(&body, &scope.period(day), currency);
-        change(&mut ledger)?;
+        let Some((ledger, found)) = change(&body)? else { return Ok(None) };
         if shared.journal.set_note(&name, version, ledger.body()).await?.is_some() {
             if version == 0 && scope.is_of_day() {
                 add_to_index(shared, &scope.name()).await;
             }
-            return Ok(());
+            return Ok(Some(found));
         }
         tokio::task::yield_now().await;
     }

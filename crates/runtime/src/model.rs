@@ -14,8 +14,8 @@ use budao_core::{
     gate::{GateKey, HoldReport, Priority, Requester, Willingness},
     limits::Limits,
     message::{Block, Message, ModelRequest, ModelStop, Piece, ResponseInfo, Usage, text_of},
-    session::{Phase, Session, estimate_content_tokens},
-    spending::DayRaise,
+    session::{Phase, Session, estimate_content_tokens, estimate_tokens},
+    spending::{DayRaise, RequestMeasure, with_margin},
     time::Timestamp,
     trace::{SpanId, Trace},
     turn::Input,
@@ -32,8 +32,6 @@ use crate::{
     work::{SessionTools, WorkContext},
 };
 
-/// Upper bound of an answer in tokens, unless the session's settings give one.
-const ANSWER_TOKENS: u32 = 8_192;
 /// The shortest time until a held request is reviewed.
 const REVIEW_MIN: Duration = Duration::from_secs(1);
 /// The time until a review doubles at most this often.
@@ -76,6 +74,10 @@ pub(crate) struct ModelAttempt {
     gate_wait: GateWait,
     /// The most tokens that the request is expected to use.
     estimate: Usage,
+    /// The part of the estimate for instructions, tools and the schema of the answer.
+    overhead_tokens: u64,
+    /// The API key of the session's last request, named by a part of its hash.
+    last_key: String,
     /// The amounts that people of the session added to daily caps.
     day_raises: Vec<DayRaise>,
     /// Whether the service began its answer.
@@ -117,6 +119,8 @@ impl ModelAttempt {
                 admission: tools.admission.take(),
             },
             estimate: session.estimate_request(),
+            overhead_tokens: session.overhead_tokens(),
+            last_key: session.spending.key.clone(),
             day_raises: session.spending.day_raises.clone(),
             has_started: AtomicBool::new(false),
         }
@@ -129,6 +133,35 @@ impl ModelAttempt {
     fn id(&self) -> AttemptId {
         let Self { turn, step, attempt, .. } = *self;
         AttemptId { turn, step, attempt }
+    }
+
+    /// Corrects the estimate by what the request has besides the history. What differs from what the session knows is
+    /// recorded, so that its caps and the next requests count it, too.
+    async fn measure(
+        &mut self,
+        work_context: &WorkContext,
+        prepared: &PreparedRequest,
+        model: &dyn Model,
+    ) {
+        let measured = prepared.overhead_tokens(self).max(Session::OVERHEAD_TOKENS_MIN);
+        let key = model.gate_key().credential;
+        if measured == self.overhead_tokens && *key == *self.last_key {
+            return;
+        }
+        let before = self.estimate;
+        self.estimate.input_tokens =
+            before.input_tokens.saturating_sub(self.overhead_tokens).saturating_add(measured);
+        self.overhead_tokens = measured;
+        self.last_key = key.to_string();
+        let spending = &work_context.shared.limits.spending;
+        if !spending.counts_requests(&self.settings) {
+            return;
+        }
+        let of = |usage| ledger::estimated_amount(&work_context.shared, &self.model, usage);
+        let (overhead_tokens, key) = (measured, self.last_key.clone());
+        let more = of(self.estimate).minus(of(before));
+        let event = RequestMeasure { overhead_tokens, key, more }.annotation();
+        work_context.report(Input::RecordOnly { turn: self.turn, event }).await;
     }
 
     /// Counts the request in the ledgers of its day, before it is made.
@@ -220,6 +253,7 @@ pub(crate) async fn ask(work_context: WorkContext, mut model_attempt: ModelAttem
             Ok(prepared) => prepared,
             Err(fault) => return model_attempt.failure_input(fault),
         };
+        Box::pin(model_attempt.measure(&work_context, &prepared, &*model)).await;
         let (id, key, requester) =
             (model_attempt.id(), model.gate_key(), model_attempt.requester.clone());
         let permit =
@@ -251,6 +285,28 @@ enum PreparedRequest {
 }
 
 impl PreparedRequest {
+    /// Estimated tokens of all that the request has besides the history, with a margin.
+    fn overhead_tokens(&self, attempt: &ModelAttempt) -> u64 {
+        let text = |text: Option<&Arc<str>>| text.map_or(0, |text| text.len());
+        let tokens = |bytes: usize| with_margin((bytes as u64).div_ceil(4));
+        match self {
+            Self::Tools(toolbox) => {
+                let instructions = toolbox.instructions();
+                let bytes = text(attempt.settings.system.as_ref()) + text(instructions);
+                tokens(bytes + toolbox.spec_bytes())
+            }
+            // A hook may have changed anything.
+            Self::Whole(request) => {
+                let tools: usize = request.tools.iter().map(|tool| tool.bytes()).sum();
+                let sum = |messages: &[Arc<Message>]| -> u64 {
+                    with_margin(messages.iter().map(|message| estimate_tokens(message)).sum())
+                };
+                let added = sum(&request.messages).saturating_sub(sum(&attempt.history));
+                tokens(text(request.system.as_ref()) + tools).saturating_add(added)
+            }
+        }
+    }
+
     fn into_request(
         self,
         work_context: &WorkContext,
@@ -371,7 +427,7 @@ fn build_request(
         system: system_prompt(model_attempt.settings.system.as_ref(), toolbox.instructions()),
         messages: Arc::clone(&model_attempt.history),
         tools,
-        max_tokens: model_attempt.settings.max_answer_tokens.unwrap_or(ANSWER_TOKENS),
+        max_tokens: model_attempt.settings.answer_tokens(),
         thinking_tokens: model_attempt.settings.thinking.map(Thinking::tokens),
         cache_key: Some(session.to_string().into()),
         trace: model_attempt.trace,

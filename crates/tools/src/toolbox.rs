@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, HashSet},
     fmt,
     hash::{BuildHasherDefault, Hasher},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use budao_core::{
@@ -39,6 +39,7 @@ struct ToolboxInner {
     /// In the order of registration, so that requests do not depend on the order of a hash map.
     order: Vec<Arc<RegisteredTool>>,
     specs: Arc<[Arc<ToolSpec>]>,
+    spec_bytes: OnceLock<usize>,
     shared: ToolboxShared,
 }
 
@@ -135,6 +136,12 @@ impl Toolbox {
         Self::of(self.0.order.clone(), shared)
     }
 
+    /// The bytes of all specifications in a request: names, descriptions and schemas as JSON.
+    #[must_use]
+    pub fn spec_bytes(&self) -> usize {
+        *self.0.spec_bytes.get_or_init(|| self.0.specs.iter().map(|spec| spec.bytes()).sum())
+    }
+
     /// Remarks of tool sources for the model, to add to the system prompt.
     #[must_use]
     pub fn instructions(&self) -> Option<&Arc<str>> {
@@ -189,7 +196,7 @@ impl Toolbox {
     fn of(order: Vec<Arc<RegisteredTool>>, shared: ToolboxShared) -> Self {
         let specs = order.iter().map(|entry| entry.spec.clone()).collect();
         let by_name = order.iter().map(|entry| (entry.spec.name.clone(), entry.clone())).collect();
-        Self(Arc::new(ToolboxInner { by_name, order, specs, shared }))
+        Self(Arc::new(ToolboxInner { by_name, order, specs, spec_bytes: OnceLock::new(), shared }))
     }
 }
 

@@ -180,6 +180,13 @@ impl Settings {
     pub fn is_foreign(&self) -> bool {
         self.labels.contains_key(Self::ENGINE)
     }
+
+    /// The most tokens of one answer of the native engine.
+    #[must_use]
+    pub fn answer_tokens(&self) -> u32 {
+        const DEFAULT: u32 = 8_192;
+        self.max_answer_tokens.unwrap_or(DEFAULT)
+    }
 }
 
 /// The name of the engine that runs a session with these labels.

@@ -118,7 +118,9 @@ impl LedgerAmount {
         Self { cost, tokens }
     }
 
-    fn minus(self, other: Self) -> Self {
+    /// What is left of both without `other`, at least 0.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
         let (cost, tokens) =
             (self.cost.saturating_sub(other.cost), self.tokens.saturating_sub(other.tokens));
         Self { cost, tokens }
@@ -173,16 +175,33 @@ pub struct DayRaise {
 /// Upper bound of the questions that raise one ledger in a day.
 const RAISES_MAX: usize = 256;
 
+/// The place of a period among those of its scope, so that they have an order: the day since 1970, or the turn.
+fn place(period: &str) -> i64 {
+    const DAY_MICROS: i64 = 86_400_000_000;
+    if let Some(turn) = period.strip_prefix("turn ") {
+        return turn.parse().unwrap_or_default();
+    }
+    let midnight = format!("{period}T00:00:00Z").parse::<Timestamp>();
+    midnight.map_or(0, |at| at.as_micros() / DAY_MICROS)
+}
+
 impl Ledger {
-    /// Reads a ledger. One of another day, and one that cannot be read, counts as empty.
+    /// Reads a ledger for a request in this period. One of an earlier period, and one that cannot be read, counts as
+    /// empty. One of a later period stays: the clocks of servers differ, and what they counted must not be lost.
     #[must_use]
-    pub fn read(body: &[u8], day: &str, currency: &str) -> Self {
-        let found: Option<Self> = serde_json::from_slice(body).ok();
-        found.filter(|ledger| ledger.day == day).unwrap_or_else(|| Self {
-            day: day.to_owned(),
+    pub fn read(body: &[u8], period: &str, currency: &str) -> Self {
+        let found = Self::stored(body);
+        found.filter(|ledger| place(&ledger.day) >= place(period)).unwrap_or_else(|| Self {
+            day: period.to_owned(),
             currency: currency.to_owned(),
             ..Self::default()
         })
+    }
+
+    /// The ledger as its note has it, of whatever period; `None` if it cannot be read.
+    #[must_use]
+    pub fn stored(body: &[u8]) -> Option<Self> {
+        serde_json::from_slice(body).ok()
     }
 
     /// The ledger as the body of its note.
@@ -226,7 +245,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Replaces the estimate of a request by what it cost, which may be an estimate too.
+    /// Replaces the estimate of a request by what it cost, which may be an estimate too. The ledger must be of the period
+    /// in which the request was reserved: a later one has nothing of it.
     pub fn settle(&mut self, estimate: LedgerAmount, cost: LedgerAmount, is_estimate: bool) {
         self.reserved = self.reserved.minus(estimate);
         self.spent = self.spent.plus(cost);
@@ -241,13 +261,13 @@ impl Ledger {
         by.clone_into(&mut self.raised_by);
     }
 
-    /// Raises the caps as people of a session allowed it, each raise once. One of another day, of another scope or beyond
-    /// a bound is left out.
-    pub fn apply_raises(&mut self, scope: &LedgerScope, raises: &[DayRaise]) {
+    /// Raises the caps as people of a session allowed it, each raise once. One of another day than `today`, of another
+    /// scope or beyond a bound is left out.
+    pub fn apply_raises(&mut self, scope: &LedgerScope, today: &str, raises: &[DayRaise]) {
         for raise in raises {
             let is_known = self.raised_in.contains(&raise.question);
             if is_known
-                || raise.day != self.day
+                || raise.day != today
                 || raise.scope != scope.name()
                 || self.raised_in.len() >= RAISES_MAX
             {
@@ -331,12 +351,12 @@ mod tests {
             raise("c", today, "all"),
         ];
         let mut ledger = Ledger::read(b"", today, "USD");
-        ledger.apply_raises(&scope, &raises);
+        ledger.apply_raises(&scope, today, &raises);
         let mut ledger = Ledger::read(&ledger.body(), today, "USD");
-        ledger.apply_raises(&scope, &raises);
+        ledger.apply_raises(&scope, today, &raises);
         assert_eq!((ledger.raised, ledger.raised_by.as_str()), (amount(5, 0), "ada"));
         for index in 0..2 * RAISES_MAX {
-            ledger.apply_raises(&scope, &[raise(&index.to_string(), today, "tenant/acme")]);
+            ledger.apply_raises(&scope, today, &[raise(&index.to_string(), today, "tenant/acme")]);
         }
         assert_eq!(ledger.raised_in.len(), RAISES_MAX);
     }
@@ -368,13 +388,22 @@ mod tests {
     }
 
     #[test]
-    fn a_ledger_of_another_day_is_a_new_one() {
-        let mut ledger = Ledger::read(b"", "2026-11-18", "USD");
+    fn a_later_day_starts_a_ledger_anew_and_an_earlier_one_counts_into_it() {
+        let mut ledger = Ledger::read(b"", "2026-11-30", "USD");
         ledger.settle(amount(0, 0), amount(5, 5), true);
         assert_eq!(ledger.estimated, amount(5, 5));
-        assert_eq!(Ledger::read(&ledger.body(), "2026-11-18", "USD"), ledger);
-        assert_eq!(Ledger::read(&ledger.body(), "2026-11-19", "USD").spent, amount(0, 0));
-        assert_eq!(Ledger::read(b"not JSON", "2026-11-18", "USD").spent, amount(0, 0));
+        assert_eq!(Ledger::read(&ledger.body(), "2026-11-30", "USD"), ledger);
+        assert_eq!(Ledger::read(&ledger.body(), "2026-12-01", "USD").spent, amount(0, 0));
+        assert_eq!(Ledger::read(b"not JSON", "2026-11-30", "USD").spent, amount(0, 0));
+        assert_eq!(Ledger::read(&ledger.body(), "2026-11-29", "USD"), ledger);
+    }
+
+    #[test]
+    fn a_child_of_an_earlier_turn_counts_into_the_ledger_of_the_running_one() {
+        let mut ledger = Ledger::read(b"", "turn 10", "USD");
+        ledger.settle(amount(0, 0), amount(5, 5), false);
+        assert_eq!(Ledger::read(&ledger.body(), "turn 9", "USD"), ledger);
+        assert_eq!(Ledger::read(&ledger.body(), "turn 11", "USD").spent, amount(0, 0));
     }
 
     #[test]

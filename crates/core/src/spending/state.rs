@@ -4,7 +4,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{CapRaise, DayRaise, LedgerAmount, is_of_tokens};
-use crate::{event::SessionId, message::Usage};
+use crate::{
+    event::{Event, SessionId},
+    message::Usage,
+};
 
 /// What a session has spent, in millionths of the currency.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +19,11 @@ pub struct Spending {
     pub turn: u64,
     /// The estimate of the request under way; 0 if there is none.
     pub reserved: LedgerAmount,
+    /// Tokens of instructions and tools, as the engine measured them in its last request; 0 before.
+    pub overhead_tokens: u64,
+    /// The API key of the last request that was measured, named by a part of its hash; empty for none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub key: String,
     /// Estimated tokens of requests whose answers were lost, in all turns. No usage has them, and `session` has their cost.
     pub lost_tokens: u64,
     /// The part of `lost_tokens` that the turn lost.
@@ -52,9 +60,12 @@ impl Spending {
     pub(crate) fn begin_turn(&mut self) {
         let currency = std::mem::take(&mut self.currency);
         let day_raises = std::mem::take(&mut self.day_raises);
-        let Self { session, lost_tokens, children, raised, .. } = *self;
+        let key = std::mem::take(&mut self.key);
+        let Self { session, overhead_tokens, lost_tokens, children, raised, .. } = *self;
         *self = Self {
             session,
+            overhead_tokens,
+            key,
             lost_tokens,
             children,
             raised,
@@ -77,11 +88,21 @@ impl Spending {
         if let Some(currency) = data["currency"].as_str().filter(|it| *it != self.currency) {
             currency.clone_into(&mut self.currency);
         }
-        if let Ok(usage) = Usage::deserialize(&data["usage"]) {
+        if let Ok(measure) = RequestMeasure::deserialize(data) {
+            self.apply_measure(measure);
+        } else if let Ok(usage) = Usage::deserialize(&data["usage"]) {
             self.apply_cost(data, usage);
         } else if data.get("reserved_tokens").is_some() {
             let [cost, tokens] = ["reserved", "reserved_tokens"].map(|key| number(data, key));
             self.reserved = LedgerAmount { cost, tokens };
+        }
+    }
+
+    fn apply_measure(&mut self, measure: RequestMeasure) {
+        self.overhead_tokens = measure.overhead_tokens;
+        self.key = measure.key;
+        if !self.reserved.is_zero() {
+            self.reserved = self.reserved.plus(measure.more);
         }
     }
 
@@ -119,6 +140,28 @@ fn number(data: &Value, key: &str) -> u64 {
     data[key].as_u64().unwrap_or_default()
 }
 
+/// What the engine found when it had put a request together. It is recorded if it differs from what the session knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestMeasure {
+    /// Tokens of instructions, tools and the schema of the answer.
+    pub overhead_tokens: u64,
+    /// The API key, named by a part of its hash; empty for none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub key: String,
+    /// By how much the reservation of this request was too low.
+    #[serde(default, skip_serializing_if = "LedgerAmount::is_zero")]
+    pub more: LedgerAmount,
+}
+
+impl RequestMeasure {
+    /// The annotation of a measure.
+    #[must_use]
+    pub fn annotation(&self) -> Event {
+        let data = serde_json::to_value(self).expect("numbers and strings always serialise");
+        Event::Annotated { topic: super::TOPIC.to_owned(), data }
+    }
+}
+
 /// The annotation of a reservation. `currency`: that of a model with a price.
 pub(crate) fn reservation(model: &str, reserved: LedgerAmount, currency: Option<&str>) -> Value {
     let mut data = json!({"model": model, "reserved_tokens": reserved.tokens});
@@ -132,12 +175,15 @@ pub(crate) fn reservation(model: &str, reserved: LedgerAmount, currency: Option<
 /// The annotation of what requests used. `cost`: in millionths and the currency, if the model has a price. `lost_tokens`:
 /// estimated tokens of a request whose answer was lost. `is_estimate`: the service has not said what was used.
 pub(crate) fn cost(
-    model: &str,
+    (model, key): (&str, &str),
     cost: Option<(u64, &str)>,
     (usage, lost_tokens): (Usage, u64),
     is_estimate: bool,
 ) -> Value {
     let mut data = json!({"model": model, "usage": usage, "is_estimate": is_estimate});
+    if !key.is_empty() {
+        data["key"] = key.into();
+    }
     if let Some((cost, currency)) = cost {
         data["cost"] = cost.into();
         data["currency"] = currency.into();

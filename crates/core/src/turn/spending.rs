@@ -8,29 +8,34 @@ use crate::{
     event::{Origin, QuestionPurpose, Settings, Thinking},
     spending::{
         self, CapRaise, CapReached, LedgerAmount, LedgerScope, OnCap, Price, RAISE_CAP, TokenCount,
-        day_of, setting_key,
+        day_of, setting_key, with_margin,
     },
     tool::{Outcome, Output},
 };
 
-/// Tokens of an answer whose limit is not set, as the engine asks for them.
-const ANSWER_TOKENS: u32 = 8_192;
-/// Tokens of instructions and tools, which the estimate of the history does not have.
-const OVERHEAD_TOKENS: u64 = 2_000;
-
 impl Session {
+    /// Tokens of instructions and tools, which the estimate of the history does not have, until the engine has measured
+    /// them. It is also the least that they count.
+    pub const OVERHEAD_TOKENS_MIN: u64 = 2_000;
+
     /// The most tokens that the next request is expected to use. The estimate of the history may be a quarter too low.
     #[must_use]
     pub fn estimate_request(&self) -> Usage {
         let settings = &self.settings;
-        let answer = settings.max_answer_tokens.unwrap_or(ANSWER_TOKENS);
+        let answer = settings.answer_tokens();
         let thinking = settings.thinking.map_or(0, Thinking::tokens);
-        let history = self.tokens;
+        let input_tokens = with_margin(self.tokens).saturating_add(self.overhead_tokens());
         Usage {
-            input_tokens: history.saturating_add(history / 4).saturating_add(OVERHEAD_TOKENS),
+            input_tokens,
             output_tokens: u64::from(answer).saturating_add(u64::from(thinking)),
             ..Usage::default()
         }
+    }
+
+    /// The tokens of instructions and tools in the session's requests, as they are counted.
+    #[must_use]
+    pub fn overhead_tokens(&self) -> u64 {
+        self.spending.overhead_tokens.max(Self::OVERHEAD_TOKENS_MIN)
     }
 }
 
@@ -221,7 +226,8 @@ impl Stepper<'_> {
         let cost = cost.or_else(|| (lost.cost > 0).then_some(0));
         let currency = self.env.limits.spending.currency.as_str();
         let cost = cost.map(|cost| (cost.saturating_add(lost.cost), currency));
-        let data = spending::cost(self.session.model(), cost, (used, lost.tokens), is_estimate);
+        let place = (self.session.model(), &*self.session.spending.key);
+        let data = spending::cost(place, cost, (used, lost.tokens), is_estimate);
         self.emit(Event::Annotated { topic: spending::TOPIC.to_owned(), data });
     }
 }

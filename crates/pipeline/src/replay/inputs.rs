@@ -66,7 +66,8 @@ pub(super) fn candidates(session: &Session, rest: &[Record]) -> Vec<Input> {
             vec![TurnInput::RecordOnly { turn, event: first.event.clone() }.into()]
         }
         Event::Annotated { topic, data }
-            if topic != spending::TOPIC || data.get("child").is_some() =>
+            if topic != spending::TOPIC
+                || ["child", "overhead_tokens"].iter().any(|key| data.get(key).is_some()) =>
         {
             let turn = if first.turn == turn { turn } else { 0 };
             vec![TurnInput::RecordOnly { turn, event: first.event.clone() }.into()]

@@ -11,6 +11,7 @@ mod on_disk;
 mod once;
 mod promises;
 mod shapes;
+mod spending;
 mod stops;
 mod storms;
 mod streaming;

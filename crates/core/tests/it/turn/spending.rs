@@ -8,7 +8,7 @@ use budao_core::{
     fault::{Fact, Fault, Operation},
     message::{Block, ModelStop, ToolUse, Usage},
     session::CallState,
-    spending::{Amount, LedgerAmount, OnCap, Price, SpendingConfig, TOPIC},
+    spending::{Amount, LedgerAmount, OnCap, Price, RequestMeasure, SpendingConfig, TOPIC},
     turn::{Input, Work},
 };
 use serde_json::Value;
@@ -146,6 +146,29 @@ fn a_turn_ends_before_the_request_that_could_exceed_its_cap() {
     assert_eq!(fault.detail().text(Fact::Spent), Some("0.05 USD"));
     play.say("the next turn has its own cap");
     play.asking();
+}
+
+/// Goal: what the engine measured of a request counts at once, after a kill, and for later requests.
+/// Method: a measure that is higher than what was reserved is recorded while the request is under way.
+#[test]
+fn tools_that_are_larger_than_was_reserved_count_at_once_and_later() {
+    let mut play = play(None, Some(1.0));
+    play.say("hi");
+    let before = play.session.spending.reserved;
+    let more = LedgerAmount { cost: 5_000, tokens: 5_000 };
+    let measure = RequestMeasure { overhead_tokens: 7_000, key: "0af7".into(), more };
+    play.input(Input::RecordOnly { turn: play.turn(), event: measure.annotation() });
+    let reserved = play.session.spending.reserved;
+    assert_eq!((reserved.cost, reserved.tokens), (before.cost + 5_000, before.tokens + 5_000));
+    play.kill();
+    assert_eq!(play.session.spending.session, reserved.cost, "the lost request");
+    assert_eq!(play.session.spending.reserved, reserved, "and the next one");
+    play.answer_with(tokens(10, 1));
+    let last = play.money().pop().unwrap();
+    assert_eq!((&last["cost"], &last["key"]), (&20.into(), &"0af7".into()));
+    play.say("more");
+    assert!(play.session.spending.reserved.tokens >= reserved.tokens);
+    assert_eq!(play.replayed(), play.session);
 }
 
 #[test]
