@@ -172,8 +172,21 @@ impl ErrorResponse {
         service.excerpt(&text)
     }
 
-    /// The kind of the catalog. Specific checks come before general ones; the order matters.
+    /// The kind of the catalog. What the service says of a repetition comes before what its status says. A rate limit is
+    /// waited for in any case: its hint says how long.
     fn kind(&self) -> Kind {
+        match (self.kind_of_refusal(), self.hints.should_retry) {
+            (Kind::ModelBadRequest, Some(true)) => Kind::ModelServerError,
+            (
+                Kind::ModelServerError | Kind::ModelOverloaded | Kind::RequestTimedOut,
+                Some(false),
+            ) => Kind::ModelBadRequest,
+            (kind, _) => kind,
+        }
+    }
+
+    /// The kind by body and status. Specific checks come before general ones; the order matters.
+    fn kind_of_refusal(&self) -> Kind {
         let said = &self.said;
         match self.status {
             _ if said.is_quota() || self.status == 402 => Kind::ModelQuota,
@@ -188,6 +201,8 @@ impl ErrorResponse {
             404 => Kind::UnknownModel,
             529 => Kind::ModelOverloaded,
             408 => Kind::RequestTimedOut,
+            // The request met another one that changes the same thing: it is in order, and is sent again.
+            409 => Kind::ModelServerError,
             _ if said.is_named(&["permission_error"]) => Kind::ModelPermission,
             _ if said.is_unknown_model() => Kind::UnknownModel,
             _ if said.is_named(&["rate_limit_error", "rate_limit_exceeded"]) => {

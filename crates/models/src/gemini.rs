@@ -4,6 +4,7 @@
 //! its signature. Signatures are kept as opaque blocks in front of what they sign. For calls that another service's
 //! model made, the provider sends the value that the service accepts in place of a signature, once it asks for one.
 
+mod plain;
 mod stream;
 mod wire;
 

@@ -4,6 +4,7 @@
 //! Compatible servers omit fields and write them differently, so the decoder requires no field it can do without. The
 //! client sends a key only if one is configured.
 
+mod plain;
 mod stream;
 mod wire;
 

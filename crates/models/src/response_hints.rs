@@ -19,6 +19,8 @@ const COUNTED: [&str; 4] = ["requests", "tokens", "input-tokens", "output-tokens
 pub(crate) struct ResponseHints {
     pub(crate) request_id: Option<String>,
     pub(crate) retry_after: Option<Duration>,
+    /// Whether the service wants the same request again; absent if it does not say.
+    pub(crate) should_retry: Option<bool>,
     limit_per_minute: Option<u64>,
     requests_made: Option<u64>,
     reset: Option<Timestamp>,
@@ -43,6 +45,7 @@ impl ResponseHints {
         let reset = text(&["anthropic-ratelimit-requests-reset", "x-ratelimit-reset-requests"]);
         Self {
             request_id: text(&["request-id", "x-request-id"]).map(str::to_owned),
+            should_retry: text(&["x-should-retry"]).and_then(|text| text.parse().ok()),
             retry_after: retry_after(text(&["retry-after-ms"]), text(&["retry-after"]), clocks),
             limit_per_minute: limit,
             requests_made: limit.zip(remaining).map(|(limit, left)| limit.saturating_sub(left)),

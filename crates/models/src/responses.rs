@@ -2,14 +2,14 @@
 //!
 //! The service stores nothing: each request carries the whole history. Reasoning items come encrypted and go back in
 //! their place; the service refuses them from elsewhere. If it refuses them or cannot encrypt them, the provider sends
-//! the request once more without them. The refused request cost nothing.
+//! the request once more without them, and likewise without an effort that it refuses. A refused request cost nothing.
 
 mod stream;
 mod wire;
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU8, Ordering},
 };
 
 use async_trait::async_trait;
@@ -31,11 +31,13 @@ use crate::{
 };
 
 pub(crate) use stream::Decoder;
-pub(crate) use wire::Reasoning;
-use wire::ResponsesFormat;
+use wire::{Effort, ResponsesFormat};
+pub(crate) use wire::{Reasoning, ReasoningParts};
 
 /// The path of the Responses API.
 pub(crate) const PATH: [&str; 2] = ["v1", "responses"];
+/// The fields that a refusal of an effort names.
+const EFFORT_FIELDS: [&str; 3] = ["reasoning.effort", "reasoning", "reasoning.summary"];
 
 /// A model behind OpenAI's Responses API.
 #[derive(Clone, Debug)]
@@ -44,6 +46,8 @@ pub struct OpenAiResponses {
     endpoint: Endpoint,
     /// Set once the service has said that it cannot encrypt this model's reasoning.
     no_encryption: Arc<AtomicBool>,
+    /// The efforts that the service has refused for this model, as the bits of [`Effort`]s.
+    refused_efforts: Arc<AtomicU8>,
     cache_key: CacheKey,
     shape: RefusedShape,
     encoded: EncodedSessions,
@@ -83,9 +87,16 @@ impl OpenAiResponses {
     ) -> Result<Self, Fault> {
         let model = setup.model.to_owned();
         let endpoint = Endpoint::new(setup, world, limits)?;
-        let (no_encryption, shape) = (Arc::default(), RefusedShape::default());
         let (cache_key, encoded) = (CacheKey::new(&endpoint), EncodedSessions::default());
-        Ok(Self { model, endpoint, no_encryption, cache_key, shape, encoded })
+        Ok(Self {
+            model,
+            endpoint,
+            no_encryption: Arc::default(),
+            refused_efforts: Arc::default(),
+            cache_key,
+            shape: RefusedShape::default(),
+            encoded,
+        })
     }
 
     /// Sends the request, and once more without the key of the cache if the service does not know that field.
@@ -106,43 +117,63 @@ impl OpenAiResponses {
         }
     }
 
-    /// Sends the request, and once more without reasoning if the service refuses the reasoning in it.
+    /// Sends the request, and once more for each part about reasoning that the service refuses: an effort, or the
+    /// reasoning of earlier answers.
     async fn post_reasoning(
         &self,
         request: &ModelRequest,
         form: ShapeForm,
     ) -> Result<(SseEvents, AnswerDeadlines), RequestError> {
         let trace = (request.trace, request.span);
-        let known = match self.no_encryption.load(Ordering::Relaxed) {
+        let mut parts = self.known_parts(request);
+        // Bounded: each round sends fewer parts.
+        loop {
+            let body = self.body(request, parts, form);
+            let error = match self.endpoint.post(HeaderMap::new(), body, trace).await {
+                Err(error) => error,
+                sent => {
+                    self.remember(parts, request);
+                    return sent;
+                }
+            };
+            let Some(fewer) = parts.without_refused(&error) else { return Err(error) };
+            tracing::warn!(
+                model = %self.model, refusal = %error.fault, without = fewer.missing_beside(parts),
+                "the service refuses a part of the request; sending the request again without it"
+            );
+            parts = fewer;
+        }
+    }
+
+    /// The parts that the service has not refused for this model.
+    fn known_parts(&self, request: &ModelRequest) -> ReasoningParts {
+        let earlier = match self.no_encryption.load(Ordering::Relaxed) {
             true => Reasoning::Unsupported,
             false => Reasoning::Sent,
         };
-        let error = match self
-            .endpoint
-            .post(HeaderMap::new(), self.body(request, known, form), trace)
-            .await
-        {
-            Err(error) if known == Reasoning::Sent => error,
-            sent => return sent,
-        };
-        let Some(reasoning) = without_refused(&error) else { return Err(error) };
-        tracing::warn!(
-            model = %self.model, refusal = %error.fault,
-            "the service refuses the reasoning of earlier answers; sending the request again without it"
-        );
-        let body = self.body(request, reasoning, form);
-        let sent = self.endpoint.post(HeaderMap::new(), body, trace).await?;
-        if reasoning == Reasoning::Unsupported {
-            self.no_encryption.store(true, Ordering::Relaxed);
-        }
-        Ok(sent)
+        let refused = self.refused_efforts.load(Ordering::Relaxed);
+        let is_known = |tokens| refused & Effort::of(tokens).bit() == 0;
+        ReasoningParts { earlier, has_effort: request.thinking_tokens.is_some_and(is_known) }
     }
 
-    fn body(&self, request: &ModelRequest, reasoning: Reasoning, form: ShapeForm) -> RequestBody {
-        let is_official = self.endpoint.is_at(openai::HOST);
-        let has_cache_key = self.cache_key.is_sent();
-        let format =
-            ResponsesFormat { model: &self.model, reasoning, is_official, has_cache_key, form };
+    /// Remembers what an accepted request had to leave out, except earlier reasoning, which is refused one by one.
+    fn remember(&self, parts: ReasoningParts, request: &ModelRequest) {
+        if parts.earlier == Reasoning::Unsupported {
+            self.no_encryption.store(true, Ordering::Relaxed);
+        }
+        if let (Some(tokens), false) = (request.thinking_tokens, parts.has_effort) {
+            self.refused_efforts.fetch_or(Effort::of(tokens).bit(), Ordering::Relaxed);
+        }
+    }
+
+    fn body(&self, request: &ModelRequest, parts: ReasoningParts, form: ShapeForm) -> RequestBody {
+        let format = ResponsesFormat {
+            model: &self.model,
+            parts,
+            is_official: self.endpoint.is_at(openai::HOST),
+            has_cache_key: self.cache_key.is_sent(),
+            form,
+        };
         self.encoded.body(&format, request)
     }
 }
@@ -150,22 +181,39 @@ impl OpenAiResponses {
 /// The format of requests to the official service.
 #[cfg(feature = "probe")]
 pub(crate) fn format(model: &str) -> ResponsesFormat<'_> {
-    let (reasoning, form) = (Reasoning::Sent, ShapeForm::Native);
-    ResponsesFormat { model, reasoning, is_official: true, has_cache_key: true, form }
+    let parts = ReasoningParts { earlier: Reasoning::Sent, has_effort: true };
+    let form = ShapeForm::Native;
+    ResponsesFormat { model, parts, is_official: true, has_cache_key: true, form }
 }
 
-/// What to send of reasoning after this refusal; `None` if the refusal is about something else.
-fn without_refused(error: &RequestError) -> Option<Reasoning> {
-    let response = error.response.as_ref()?;
-    if response.is_complaint("", &["encrypted content is not supported"])
-        || response.is_complaint("include", &[])
-    {
-        return Some(Reasoning::Unsupported);
+impl ReasoningParts {
+    /// The parts to send after this refusal; `None` if it is about something else, or about a part that was not sent.
+    fn without_refused(self, error: &RequestError) -> Option<Self> {
+        let response = error.response.as_ref()?;
+        let names = |name| response.is_complaint(name, &[]);
+        if self.has_effort && EFFORT_FIELDS.into_iter().any(names) {
+            return Some(Self { has_effort: false, ..self });
+        }
+        if self.earlier != Reasoning::Sent {
+            return None;
+        }
+        if response.is_complaint("include", &["encrypted content is not supported"]) {
+            return Some(Self { earlier: Reasoning::Unsupported, ..self });
+        }
+        let refused = names("invalid_encrypted_content")
+            || response.is_complaint("", &["reasoning", "without its required"])
+            || response.is_complaint("", &["function_call", "without its required"]);
+        refused.then_some(Self { earlier: Reasoning::Dropped, ..self })
     }
-    let refused = response.is_complaint("invalid_encrypted_content", &[])
-        || response.is_complaint("", &["reasoning", "without its required"])
-        || response.is_complaint("", &["function_call", "without its required"]);
-    refused.then_some(Reasoning::Dropped)
+
+    /// The name of what these parts leave out of `more`, for the log.
+    fn missing_beside(self, more: Self) -> &'static str {
+        if self.has_effort == more.has_effort {
+            "the reasoning of earlier answers"
+        } else {
+            "an effort"
+        }
+    }
 }
 
 #[async_trait]

@@ -10,6 +10,10 @@ use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 use sha2::{Digest, Sha256};
 
+/// A text of an event, borrowed unless it has escapes.
+#[derive(Deserialize)]
+pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
+
 /// The key that holds arguments which are not a JSON object, so that the model can read them.
 pub(crate) const MALFORMED: &str = "_malformed_arguments";
 

@@ -1,5 +1,6 @@
 //! Error responses of each vendor, and the kind each is classified as.
 
+use budao_core::time::Timestamp;
 use rstest::rstest;
 use serde_json::json;
 
@@ -45,6 +46,7 @@ fn service() -> Service {
 #[case::gateway(502, json!(null), Kind::ModelServerError)]
 #[case::timed_out(504, json!({"error":{"type":"timeout_error","message":"timed out"}}), Kind::RequestTimedOut)]
 #[case::request_timeout(408, json!({}), Kind::RequestTimedOut)]
+#[case::conflict(409, json!({"error":{"message":"no","type":"invalid_request_error"}}), Kind::ModelServerError)]
 #[case::too_large(413, json!({"error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}), Kind::ContextTooLong)]
 #[case::anthropic_context(400, json!({"error":{"type":"invalid_request_error","message":"prompt is too long: 208310 tokens > 200000 maximum"}}), Kind::ContextTooLong)]
 #[case::openai_context(400, json!({"error":{"code":"context_length_exceeded","type":"invalid_request_error","message":"This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens."}}), Kind::ContextTooLong)]
@@ -61,6 +63,29 @@ fn every_refusal_has_its_row(#[case] status: u16, #[case] body: Value, #[case] k
     assert_eq!(fault.kind(), kind);
     assert_eq!(fault.detail().text(Fact::Service), Some("anthropic"));
     assert_eq!(fault.detail().number(Fact::Status), Some(i64::from(status)));
+}
+
+#[rstest]
+#[case::wrong_but_later(400, Some("true"), Kind::ModelServerError)]
+#[case::broken_for_good(500, Some("false"), Kind::ModelBadRequest)]
+#[case::conflict_for_good(409, Some("false"), Kind::ModelBadRequest)]
+#[case::overloaded_for_good(529, Some("false"), Kind::ModelBadRequest)]
+#[case::a_rate_limit_is_waited_for(429, Some("false"), Kind::ModelRateLimited)]
+#[case::a_key_gets_no_better(401, Some("true"), Kind::ModelAuthentication)]
+#[case::nonsense(500, Some("perhaps"), Kind::ModelServerError)]
+#[case::nothing_said(400, None, Kind::ModelBadRequest)]
+fn what_the_service_says_of_a_repetition_comes_before_its_status(
+    #[case] status: u16,
+    #[case] should_retry: Option<&'static str>,
+    #[case] kind: Kind,
+) {
+    let header = should_retry.map(|value| {
+        let name = http::HeaderName::from_static("x-should-retry");
+        (name, http::HeaderValue::from_static(value))
+    });
+    let hints = ResponseHints::read(&header.into_iter().collect(), Timestamp::from_micros(0));
+    let response = ErrorResponse::new(status, b"{}").hints(hints);
+    assert_eq!(response.fault(&service()).kind(), kind);
 }
 
 #[rstest]

@@ -1,12 +1,16 @@
 //! Assembles blocks from the chunks of a Gemini answer.
 //!
 //! Every event is a whole response with the next parts. Calls come whole; each is a new one, whatever its position. No
-//! event ends an answer: it is complete if a `finishReason` was seen when the stream ends.
+//! event ends an answer: it is complete if a `finishReason` was seen when the stream ends. Chunks that only add text
+//! take the short way of [`PlainChunk`].
 
 use budao_core::message::{Block, CallId, ModelStop, ToolUse, Usage};
 use serde_json::{Value, json};
 
-use super::wire::SignedPart;
+use super::{
+    plain::{PlainChunk, TokenCounts},
+    wire::SignedPart,
+};
 use crate::{
     answer::{Decode, DecodeError, PieceBuffer},
     sse::SseEvent,
@@ -47,7 +51,7 @@ impl Decoder {
             self.part(part, out)?;
         }
         if let Some(usage) = chunk.get("usageMetadata") {
-            self.count(usage);
+            self.count(&TokenCounts::of(usage));
         }
         if let Some(reason) = candidate["finishReason"].as_str() {
             self.stop = Some(stop(reason)?);
@@ -55,6 +59,26 @@ impl Decoder {
             self.stop = Some(ModelStop::Refusal);
         }
         Ok(())
+    }
+
+    fn plain_chunk(&mut self, chunk: &PlainChunk<'_>, out: &mut PieceBuffer) {
+        let (id, model) = chunk.names();
+        out.identify(id, model);
+        let (text, is_thought) = chunk.text();
+        self.unsigned_text(text, is_thought, out);
+        if let Some(usage) = &chunk.usage_metadata {
+            self.count(usage);
+        }
+    }
+
+    fn unsigned_text(&mut self, text: &str, is_thought: bool, out: &mut PieceBuffer) {
+        if is_thought {
+            self.thought.push_str(text);
+            return out.thought(text);
+        }
+        self.flush_thought(out);
+        self.text.push_str(text);
+        out.text(text);
     }
 
     fn part(&mut self, part: &Value, out: &mut PieceBuffer) -> Result<(), DecodeError> {
@@ -65,24 +89,18 @@ impl Decoder {
             return self.call(call, out);
         }
         let Some(text) = part["text"].as_str() else { return Ok(()) };
-        if part["thought"] == true {
-            self.thought.push_str(text);
-            out.thought(text);
+        let is_thought = part["thought"] == true;
+        if is_thought || signature.is_none() {
+            self.unsigned_text(text, is_thought, out);
             return Ok(());
         }
-        if signature.is_some() {
-            // A signed text stays a part of its own.
-            self.flush(out);
-        } else {
-            self.flush_thought(out);
-        }
+        // A signed text stays a part of its own.
+        self.flush(out);
         let signed = if text.is_empty() { SignedPart::Empty } else { SignedPart::Next };
         sign(signature, signed, out);
         self.text.push_str(text);
         out.text(text);
-        if signature.is_some() {
-            self.flush(out);
-        }
+        self.flush(out);
         Ok(())
     }
 
@@ -117,21 +135,20 @@ impl Decoder {
         }
     }
 
-    /// Reads the counts so far. Thinking is output, and the service counts it apart.
-    fn count(&mut self, usage: &Value) {
-        let count = |name: &str| usage.get(name).and_then(Value::as_u64);
-        if let Some(input) = count("promptTokenCount") {
+    /// Takes over the counts so far.
+    fn count(&mut self, counts: &TokenCounts) {
+        if let Some(input) = counts.prompt_token_count {
             self.usage.input_tokens = input;
         }
-        let output = [count("candidatesTokenCount"), count("thoughtsTokenCount")];
+        let output = [counts.candidates_token_count, counts.thoughts_token_count];
         if output.iter().any(Option::is_some) {
             let sum = output.into_iter().flatten().fold(0, u64::saturating_add);
             self.usage.output_tokens = sum;
         }
-        if let Some(cached) = count("cachedContentTokenCount") {
+        if let Some(cached) = counts.cached_content_token_count {
             self.usage.cached_tokens = cached;
         }
-        if let Some(reasoning) = count("thoughtsTokenCount") {
+        if let Some(reasoning) = counts.thoughts_token_count {
             self.usage.reasoning_tokens = reasoning;
         }
     }
@@ -164,6 +181,10 @@ impl Decode for Decoder {
     fn event(&mut self, event: SseEvent, out: &mut PieceBuffer) -> Result<(), DecodeError> {
         let data = event.data.trim();
         if data.is_empty() {
+            return Ok(());
+        }
+        if let Some(chunk) = PlainChunk::read(data) {
+            self.plain_chunk(&chunk, out);
             return Ok(());
         }
         let chunk: Value = serde_json::from_str(data)?;

@@ -8,7 +8,7 @@ use budao_testkit::sse::{self, ModelOutput};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::{GeminiFormat, stream::Decoder};
+use super::{GeminiFormat, plain::PlainChunk, stream::Decoder};
 use crate::{
     request_body::WireFormat as _,
     shape::ShapeForm,
@@ -26,6 +26,46 @@ fn parts(parts: &Value) -> Value {
 
 fn finished(reason: &str) -> Value {
     json!({"candidates": [{"finishReason": reason}]})
+}
+
+/// Goal: the short way for common chunks says what the long one says.
+/// Method: chunks of all kinds are decoded as they are, and with a field that every part may have and that leads to the
+/// long way. The common ones are also checked to take the short way.
+#[test]
+fn a_common_chunk_is_read_without_a_tree_and_says_the_same() {
+    let common = [json!({"text": "a"}), json!({"text": "line\n\"b\" \u{1f600}", "thought": true})];
+    let others = [
+        json!({"text": "a", "thoughtSignature": "s"}),
+        json!({"text": "", "thoughtSignature": "s"}),
+        json!({"functionCall": {"name": "f", "args": {}}}),
+        json!({"text": 3}),
+    ];
+    let heads = [
+        json!({"responseId": "r", "modelVersion": "m"}),
+        json!({"usageMetadata": {"promptTokenCount": 3, "thoughtsTokenCount": 2, "extra": []}}),
+        json!({"usageMetadata": {"promptTokenCount": "3", "candidatesTokenCount": 4}}),
+        json!({"promptFeedback": {"blockReason": "SAFETY"}}),
+        json!({"error": {"message": "no"}}),
+    ];
+    for (at, head) in heads.iter().enumerate() {
+        for part in common.iter().chain(&others) {
+            for reason in [None, Some("STOP")] {
+                let mut plain = head.clone();
+                let content = json!({"role": "model", "parts": [part]});
+                plain["candidates"] = json!([{"content": content, "index": 0}]);
+                if let Some(reason) = reason {
+                    plain["candidates"][0]["finishReason"] = json!(reason);
+                }
+                let mut long = plain.clone();
+                long["candidates"][0]["content"]["parts"][0]["noSuchField"] = json!(1);
+                let (first, last) = (parts(&json!([{"text": "first "}])), finished("STOP"));
+                let said = decode(&[first.clone(), plain.clone(), last.clone()]);
+                assert_eq!(said, decode(&[first, long, last]), "{plain}");
+                let is_common = at < 2 && common.contains(part) && reason.is_none();
+                assert_eq!(PlainChunk::read(&plain.to_string()).is_some(), is_common, "{plain}");
+            }
+        }
+    }
 }
 
 fn blocks(decoded: &DecodedStream) -> Vec<Block> {

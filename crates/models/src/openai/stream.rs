@@ -2,11 +2,12 @@
 //!
 //! The decoder accepts common deviations: a missing `index`, numbers written as text, an id only in the first delta
 //! or in none, a call sent whole or in fragments, no usage, no `[DONE]`. An answer is complete once a `finish_reason`
-//! or `[DONE]` has arrived.
+//! or `[DONE]` has arrived. Chunks that only add text take the short way of [`PlainChunk`].
 
 use budao_core::message::{Block, CallId, ModelStop, ToolUse, Usage};
 use serde_json::{Value, value::RawValue};
 
+use super::plain::PlainChunk;
 use crate::{
     answer::{Decode, DecodeError, PieceBuffer},
     sse::SseEvent,
@@ -48,6 +49,41 @@ impl Decoder {
         Self { history, ..Self::default() }
     }
 
+    fn plain_chunk(&mut self, chunk: &PlainChunk<'_>, out: &mut PieceBuffer) {
+        let (id, model) = chunk.names();
+        out.identify(id, model);
+        self.push_thought(chunk.thought(), out);
+        self.push_text(chunk.text(), out);
+    }
+
+    /// Reads a chunk in any of its forms.
+    fn chunk(
+        &mut self,
+        data: &str,
+        is_error: bool,
+        out: &mut PieceBuffer,
+    ) -> Result<(), DecodeError> {
+        let chunk: Value = serde_json::from_str(data)?;
+        let failed = chunk.get("error").is_some_and(|error| !error.is_null())
+            || chunk.get("object").is_some_and(|object| object == "error")
+            || is_error;
+        if failed {
+            return Err(DecodeError::ServiceError(chunk));
+        }
+        if !chunk.is_object() {
+            return Err(DecodeError::Malformed("a chunk is not an object".into()));
+        }
+        let text = |key| chunk.get(key).and_then(Value::as_str);
+        out.identify(text("id"), text("model"));
+        if let Some(Value::Array(choices)) = chunk.get("choices") {
+            choices.iter().try_for_each(|choice| self.choice(choice, out))?;
+        }
+        if let Some(usage) = chunk.get("usage").filter(|usage| usage.is_object()) {
+            self.count(usage);
+        }
+        Ok(())
+    }
+
     fn choice(&mut self, choice: &Value, out: &mut PieceBuffer) -> Result<(), DecodeError> {
         if number(choice.get("index")).unwrap_or(0) != 0 {
             return Ok(());
@@ -77,8 +113,7 @@ impl Decoder {
         for name in ["reasoning_content", "reasoning"] {
             let thought = delta.get(name).map(words).unwrap_or_default();
             if !thought.is_empty() {
-                self.thought.push_str(&thought);
-                out.thought(&thought);
+                self.push_thought(&thought, out);
                 break;
             }
         }
@@ -99,6 +134,11 @@ impl Decoder {
             Some(call @ Value::Object(_)) => self.call(call, out),
             _ => Ok(()),
         }
+    }
+
+    fn push_thought(&mut self, thought: &str, out: &mut PieceBuffer) {
+        self.thought.push_str(thought);
+        out.thought(thought);
     }
 
     fn push_text(&mut self, text: &str, out: &mut PieceBuffer) {
@@ -194,25 +234,14 @@ impl Decode for Decoder {
         if data.is_empty() {
             return Ok(());
         }
-        let chunk: Value = serde_json::from_str(data)?;
-        let failed = chunk.get("error").is_some_and(|error| !error.is_null())
-            || chunk.get("object").is_some_and(|object| object == "error")
-            || event.name.as_deref() == Some("error");
-        if failed {
-            return Err(DecodeError::ServiceError(chunk));
+        let is_error = event.name.as_deref() == Some("error");
+        match PlainChunk::read(data).filter(|_| !is_error) {
+            Some(chunk) => {
+                self.plain_chunk(&chunk, out);
+                Ok(())
+            }
+            None => self.chunk(data, is_error, out),
         }
-        if !chunk.is_object() {
-            return Err(DecodeError::Malformed("a chunk is not an object".into()));
-        }
-        let text = |key| chunk.get(key).and_then(Value::as_str);
-        out.identify(text("id"), text("model"));
-        if let Some(Value::Array(choices)) = chunk.get("choices") {
-            choices.iter().try_for_each(|choice| self.choice(choice, out))?;
-        }
-        if let Some(usage) = chunk.get("usage").filter(|usage| usage.is_object()) {
-            self.count(usage);
-        }
-        Ok(())
     }
 
     fn finish(&mut self, out: &mut PieceBuffer) {

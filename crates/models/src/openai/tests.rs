@@ -3,7 +3,7 @@
 use budao_core::message::{Block, CallId, ModelStop, Piece, ToolUse, Usage};
 use serde_json::{Value, json};
 
-use super::stream::Decoder;
+use super::{plain::PlainChunk, stream::Decoder};
 use crate::testing::{self, DecodedStream, event};
 
 fn decode(chunks: &[Value]) -> DecodedStream {
@@ -46,6 +46,61 @@ fn streams_in_the_shapes_of_other_servers_are_read() {
         assert!(!id.is_empty());
         assert_eq!((name, arguments), ("fs_read", r#"{"path":"a.md"}"#));
         assert_eq!(stop(&ended), Some(ModelStop::ToolUse));
+    }
+}
+
+/// Goal: the short way for common chunks says what the long one says.
+/// Method: chunks of all kinds are decoded as they are, and with a field that every chunk may have and that leads to the
+/// long way. The common ones are also checked to take the short way.
+#[test]
+fn a_common_chunk_is_read_without_a_tree_and_says_the_same() {
+    let deltas = [
+        json!({"content": "a"}),
+        json!({"role": "assistant", "content": ""}),
+        json!({"content": "line\n\"b\" \u{1f600}", "refusal": null, "tool_calls": null}),
+        json!({"content": null, "reasoning_content": "hm"}),
+        json!({"reasoning": "so", "reasoning_content": "", "function_call": null}),
+        json!({"reasoning": "one", "reasoning_content": "other", "content": "both"}),
+        json!({}),
+    ];
+    let others = [
+        json!({"content": ["a list"]}),
+        json!({"content": "x", "refusal": "no"}),
+        json!({"content": "x", "audio": {}}),
+        json!({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f"}}]}),
+    ];
+    let heads = [
+        json!({"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}),
+        json!({"usage": null, "error": null, "system_fingerprint": "fp"}),
+        json!({"usage": {"prompt_tokens": 3}}),
+        json!({"object": "error"}),
+        json!({"error": {"message": "no"}}),
+    ];
+    let chunk = |head: &Value, delta: &Value, ended: Option<&str>, index: u64| {
+        let mut chunk = head.clone();
+        let choice =
+            json!({"index": index, "delta": delta, "logprobs": null, "finish_reason": ended});
+        chunk["choices"] = json!([choice]);
+        chunk
+    };
+    for (at, head) in heads.iter().enumerate() {
+        for delta in deltas.iter().chain(&others) {
+            for (ended, index) in [(None, 0), (Some("stop"), 0), (None, 1)] {
+                let plain = chunk(head, delta, ended, index);
+                let mut long = plain.clone();
+                long["choices"][0]["delta"]["no_such_field"] = json!(1);
+                let first = json!({"choices": [{"delta": {"content": "first "}}]});
+                let said = decode(&[first.clone(), plain.clone()]);
+                assert_eq!(said, decode(&[first, long]), "{plain}");
+                let is_common = at < 2 && deltas.contains(delta) && (ended, index) == (None, 0);
+                assert_eq!(PlainChunk::read(&plain.to_string()).is_some(), is_common, "{plain}");
+            }
+        }
+    }
+    for unusual in
+        ["[]", "{}", "1", r#"{"choices":[]}"#, r#"{"choices":[{"delta":{}},{"delta":{}}]}"#]
+    {
+        assert!(PlainChunk::read(unusual).is_none(), "{unusual}");
     }
 }
 

@@ -204,7 +204,7 @@ impl Life {
                 let mut format = responses::format("m");
                 format.form = form;
                 let reduced = [Reasoning::Dropped, Reasoning::Unsupported][choice / 16 % 2];
-                format.reasoning = if is_second { Reasoning::Sent } else { reduced };
+                format.parts.earlier = if is_second { Reasoning::Sent } else { reduced };
                 compare(earlier, &format, &request);
             }
             _ => compare(earlier, &GeminiFormat { substitute: is_second, form }, &request),

@@ -15,6 +15,38 @@ use crate::{
     wire::{OpaqueOwner, PHASE, safe_arguments, safe_id, safe_name},
 };
 
+/// The parts of a request that are about reasoning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReasoningParts {
+    pub(crate) earlier: Reasoning,
+    /// Whether the request says how much the model reasons, if the session does.
+    pub(crate) has_effort: bool,
+}
+
+/// How much a model reasons. The numbers are bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Effort {
+    Low = 1,
+    Medium = 2,
+    High = 4,
+}
+
+impl Effort {
+    /// The effort that is nearest to a thinking budget.
+    pub(crate) fn of(tokens: u32) -> Self {
+        match tokens {
+            ..4_096 => Self::Low,
+            4_096..16_384 => Self::Medium,
+            _ => Self::High,
+        }
+    }
+
+    pub(crate) fn bit(self) -> u8 {
+        self as u8
+    }
+}
+
 /// What a request has of the reasoning in earlier answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reasoning {
@@ -50,7 +82,7 @@ struct Options<'a> {
 
 #[derive(Serialize)]
 struct ReasoningOptions {
-    effort: &'static str,
+    effort: Effort,
     summary: &'static str,
 }
 
@@ -104,7 +136,7 @@ enum Content<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponsesFormat<'a> {
     pub(crate) model: &'a str,
-    pub(crate) reasoning: Reasoning,
+    pub(crate) parts: ReasoningParts,
     /// The official service is asked to leave out the padding of its events; other servers may not know this option.
     pub(crate) is_official: bool,
     /// Whether the request names its session for the service's cache.
@@ -116,12 +148,14 @@ impl WireFormat for ResponsesFormat<'_> {
     const LIST: &'static str = "input";
 
     fn variant(&self) -> u8 {
-        u8::from(self.form == ShapeForm::Native) + 2 * u8::from(self.reasoning == Reasoning::Sent)
+        let sends_reasoning = self.parts.earlier == Reasoning::Sent;
+        u8::from(self.form == ShapeForm::Native) + 2 * u8::from(sends_reasoning)
     }
 
     fn options(&self, request: &ModelRequest) -> Vec<u8> {
         // Reasoning counts towards the limit, so it comes on top of the answer's tokens.
-        let thinking = request.thinking_tokens.unwrap_or_default();
+        let ReasoningParts { earlier, has_effort } = self.parts;
+        let thinking = request.thinking_tokens.filter(|_| has_effort);
         let (mut tools, shape) = split_shape(request, self.form);
         let encrypted = ["reasoning.encrypted_content"];
         json_bytes(&Options {
@@ -130,10 +164,14 @@ impl WireFormat for ResponsesFormat<'_> {
             store: false,
             stream_options: self.is_official.then(|| json!({"include_obfuscation": false})),
             prompt_cache_key: request.cache_key.as_deref().filter(|_| self.has_cache_key),
-            include: (self.reasoning != Reasoning::Unsupported).then_some(encrypted),
+            include: (earlier != Reasoning::Unsupported).then_some(encrypted),
             instructions: request.system.as_deref().filter(|text| !text.trim().is_empty()),
-            max_output_tokens: request.max_tokens.max(1).saturating_add(thinking),
-            reasoning: request.thinking_tokens.map(options),
+            max_output_tokens: request
+                .max_tokens
+                .max(1)
+                .saturating_add(thinking.unwrap_or_default()),
+            reasoning: thinking
+                .map(|tokens| ReasoningOptions { effort: Effort::of(tokens), summary: "auto" }),
             parallel_tool_calls: tools.next().map(|_| true),
             text: shape.map(text_format),
         })
@@ -155,7 +193,7 @@ impl WireFormat for ResponsesFormat<'_> {
             let mut items = Vec::with_capacity(message.content.len());
             match message.role {
                 Role::User => push_user_items(message, &mut items),
-                Role::Assistant => push_answer(message, self.reasoning, &mut items),
+                Role::Assistant => push_answer(message, self.parts.earlier, &mut items),
             }
             items.iter().for_each(|item| write_item(item, out));
         }
@@ -165,16 +203,6 @@ impl WireFormat for ResponsesFormat<'_> {
 fn text_format(shape: NativeShape<'_>) -> Value {
     let NativeShape { name, schema, is_strict } = shape;
     json!({"format": {"type": "json_schema", "name": name, "schema": schema, "strict": is_strict}})
-}
-
-/// The effort that is nearest to a thinking budget.
-fn options(tokens: u32) -> ReasoningOptions {
-    let effort = match tokens {
-        ..4_096 => "low",
-        4_096..16_384 => "medium",
-        _ => "high",
-    };
-    ReasoningOptions { effort, summary: "auto" }
 }
 
 /// Pushes the results of calls first, then the user's text and images as one message.

@@ -146,6 +146,46 @@ async fn refused_reasoning_is_left_out_once(
     assert_eq!(asked[1].body.get("include").is_some(), still_asked_for);
 }
 
+/// Goal: a model that does not reason, or not with this effort, answers with `--thinking` all the same.
+/// Method: the service refuses the field by each of its names, and also cannot encrypt reasoning.
+#[rstest]
+#[case("reasoning.effort")]
+#[case("reasoning")]
+#[case("reasoning.summary")]
+#[tokio::test]
+async fn an_effort_that_the_service_refuses_is_left_out_and_not_asked_for_again(
+    #[case] param: &str,
+) {
+    let answer = || Reply::events(sse::responses(&hello()));
+    let effort = "Unsupported parameter: 'reasoning.effort' is not supported with this model.";
+    let encrypted = "Encrypted content is not supported with this model.";
+    let refusals = [error(effort, param, "unsupported_parameter"), error(encrypted, "include", "")];
+    let provider = Provider::start(refusals).await;
+    (0..3).for_each(|_| provider.push(answer()));
+    let model = responses(&provider);
+    for tokens in [2_048, 2_048, 24_576] {
+        let asked = ModelRequest { thinking_tokens: Some(tokens), ..with_tools() };
+        pieces(&model, asked).await.unwrap();
+    }
+    let efforts: Vec<Value> =
+        provider.asked().iter().map(|asked| asked.body["reasoning"]["effort"].clone()).collect();
+    assert_eq!(
+        efforts,
+        [json!("low"), Value::Null, Value::Null, Value::Null, json!("high")],
+        "another effort is tried"
+    );
+    let most = provider.asked()[1].body["max_output_tokens"].clone();
+    assert_eq!(most, u64::from(with_tools().max_tokens), "nothing is added for reasoning");
+}
+
+#[tokio::test]
+async fn a_complaint_about_reasoning_that_was_not_sent_is_not_answered_by_a_repetition() {
+    let provider =
+        Provider::start([error("no", "reasoning.effort", ""), error("no", "", "")]).await;
+    assert_eq!(fault(&responses(&provider), with_tools()).await.kind(), Kind::ModelBadRequest);
+    assert_eq!(provider.asked().len(), 1);
+}
+
 #[tokio::test]
 async fn an_item_that_is_not_found_is_no_unknown_model() {
     let provider = Provider::start([]).await;
