@@ -14,7 +14,9 @@ pub use content::SpanContent;
 use content::TurnMessages;
 
 use crate::{
-    event::{CallStart, CommandId, Event, Scope, SessionId, StopReason, TurnNumber},
+    event::{
+        CallStart, CommandId, Compaction, Event, Scope, SessionId, Settings, StopReason, TurnNumber,
+    },
     fault::{Fault, Kind},
     message::{CallId, ModelStop, ResponseInfo, Usage},
     session::{CallState, Session},
@@ -83,6 +85,10 @@ pub enum SpanOperation {
         answer: Option<(ModelStop, Usage)>,
         /// How the service names the answer; absent if it does not say.
         response: Option<Box<ResponseInfo>>,
+        /// The most tokens that the answer may have; absent if the engine does not bound it.
+        max_tokens: Option<u32>,
+        /// Whether a final answer is JSON of a schema.
+        has_shape: bool,
         /// When the first text or thinking arrived; absent if none did.
         first_text_at: Option<Timestamp>,
         /// The code of the failure that this attempt recovered from.
@@ -91,7 +97,10 @@ pub enum SpanOperation {
         content: Option<Box<SpanContent>>,
     },
     /// A summary of old history.
-    Compaction,
+    Compaction {
+        /// The model that wrote it, and the tokens used; absent if the history was cut by rule.
+        by_model: Option<(String, Usage)>,
+    },
     /// One attempt at a tool call.
     Call {
         /// The tool's name.
@@ -142,6 +151,21 @@ pub struct SpanBuilder {
     /// The message that the next turn answers; kept only if content is wanted.
     question: Option<Vec<crate::message::Block>>,
     has_content: bool,
+    request: RequestBounds,
+}
+
+/// What the session's settings say of each model request.
+#[derive(Clone, Copy, Debug)]
+struct RequestBounds {
+    max_tokens: Option<u32>,
+    has_shape: bool,
+}
+
+impl RequestBounds {
+    fn of(settings: &Settings) -> Self {
+        let max_tokens = (!settings.is_foreign()).then(|| settings.answer_tokens());
+        Self { max_tokens, has_shape: settings.answer_schema.is_some() }
+    }
 }
 
 #[derive(Debug)]
@@ -152,7 +176,10 @@ struct OpenTurn {
     parent: SpanId,
     step: Option<OpenStep>,
     calls: Vec<OpenCall>,
-    compacting: Option<Timestamp>,
+    /// The start of a summary, and the model that is asked for it.
+    compacting: Option<(Timestamp, String)>,
+    /// The model of the last step that is known.
+    model: String,
     /// Absent unless content is wanted.
     messages: Option<TurnMessages>,
 }
@@ -160,6 +187,7 @@ struct OpenTurn {
 #[derive(Debug)]
 struct OpenStep {
     model: String,
+    request: RequestBounds,
     step: u32,
     attempt: u32,
     began: Timestamp,
@@ -195,11 +223,13 @@ impl SpanBuilder {
             };
             let open = OpenTurn::new(session, turn.number, &turn.message, turn.trace);
             let calls = turn.calls.iter().filter_map(began).collect();
-            OpenTurn { began: turn.started_at, calls, ..open }
+            let model = state.model().to_owned();
+            OpenTurn { began: turn.started_at, calls, model, ..open }
         });
         let untraced = state.queue.iter().filter(|queued| !queued.trace.is_some());
         let untraced = untraced.map(|queued| queued.command.clone()).collect();
-        Self { session, turn, untraced, question: None, has_content: false }
+        let request = RequestBounds::of(&state.settings);
+        Self { session, turn, untraced, question: None, has_content: false, request }
     }
 
     /// Adds messages, arguments and results to the spans.
@@ -233,17 +263,23 @@ impl SpanBuilder {
                 self.begin(at, trace, number, message);
                 return Vec::new();
             }
+            Event::SettingsChanged { settings } => {
+                self.request = RequestBounds::of(settings);
+                return Vec::new();
+            }
             _ => {}
         }
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.number == number) else {
             return Vec::new();
         };
-        let session = self.session;
+        let (session, request) = (self.session, self.request);
         let over = match event {
             Event::StepStarted { step, attempt, model } => {
                 let (step, attempt, model) = (*step, *attempt, model.clone());
+                turn.model.clone_from(&model);
                 turn.step = Some(OpenStep {
                     model,
+                    request,
                     step,
                     attempt,
                     began: at,
@@ -280,10 +316,10 @@ impl SpanBuilder {
                 }
             }
             Event::CompactionStarted { .. } => {
-                turn.compacting = Some(at);
+                turn.compacting = Some((at, turn.model.clone()));
                 None
             }
-            Event::HistoryCompacted(_) => turn.compacted(session, at),
+            Event::HistoryCompacted(compaction) => turn.compacted(session, at, compaction),
             Event::ToolCallStarted(CallStart { call, tool, attempt, arguments, .. }) => {
                 turn.calls.retain(|open| open.call != *call);
                 if turn.calls.len() < OPEN_CALLS {
@@ -350,6 +386,7 @@ impl OpenTurn {
             step: None,
             calls: Vec::new(),
             compacting: None,
+            model: String::new(),
             messages: None,
         }
     }
@@ -378,8 +415,10 @@ impl OpenTurn {
         answer: Result<(ModelStop, Usage), Cow<'static, str>>,
         content: Option<Box<SpanContent>>,
     ) -> Option<Span> {
-        let OpenStep { model, step, attempt, began, first_text_at, recovered_from, response } =
-            self.step.take()?;
+        let open = self.step.take()?;
+        let OpenStep { model, request, step, attempt, began, .. } = open;
+        let OpenStep { first_text_at, recovered_from, response, .. } = open;
+        let RequestBounds { max_tokens, has_shape } = request;
         let id = SpanId::of_step(session, self.number, step, attempt);
         let (answer, failed) = match answer {
             Ok(answer) => (Some(answer), None),
@@ -391,6 +430,8 @@ impl OpenTurn {
             attempt,
             answer,
             response,
+            max_tokens,
+            has_shape,
             first_text_at,
             recovered_from,
             content,
@@ -398,10 +439,16 @@ impl OpenTurn {
         Some(self.span(session, id, (began, at), failed, about))
     }
 
-    fn compacted(&mut self, session: SessionId, at: Timestamp) -> Option<Span> {
-        let began = self.compacting.take()?;
+    fn compacted(
+        &mut self,
+        session: SessionId,
+        at: Timestamp,
+        compaction: &Compaction,
+    ) -> Option<Span> {
+        let (began, model) = self.compacting.take()?;
+        let by_model = compaction.by_model.then_some((model, compaction.usage));
         let id = SpanId::of(&["compact", &session.to_string(), &began.to_string()]);
-        Some(self.span(session, id, (began, at), None, SpanOperation::Compaction))
+        Some(self.span(session, id, (began, at), None, SpanOperation::Compaction { by_model }))
     }
 
     fn called(

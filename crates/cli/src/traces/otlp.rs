@@ -28,6 +28,7 @@ use strum::VariantArray as _;
 const AGENT: &str = "budao";
 const INPUT_MESSAGES: &str = "gen_ai.input.messages";
 const OUTPUT_MESSAGES: &str = "gen_ai.output.messages";
+const MAX_TOKENS: &str = "gen_ai.request.max_tokens";
 
 /// Converts one span for the exporter.
 pub(super) fn data(span: Span) -> SpanData {
@@ -177,6 +178,8 @@ fn described(
             attempt,
             answer,
             response,
+            max_tokens,
+            has_shape,
             first_text_at,
             recovered_from,
             content,
@@ -188,6 +191,8 @@ fn described(
                 number("budao.step", (*step).into()),
                 number("budao.attempt", (*attempt).into()),
             ]);
+            attributes.extend(max_tokens.map(|most| number(MAX_TOKENS, most.into())));
+            attributes.extend(has_shape.then(|| text("gen_ai.output.type", "json")));
             attributes.extend(answer.iter().flat_map(answer_attributes));
             attributes.extend(response.as_deref().into_iter().flat_map(response_attributes));
             if let Some(at) = first_text_at {
@@ -201,7 +206,10 @@ fn described(
             let name = attributes[1].value.to_string();
             (format!("chat {name}").into(), SpanKind::Client, attributes)
         }
-        SpanOperation::Compaction => ("compact history".into(), SpanKind::Internal, Vec::new()),
+        SpanOperation::Compaction { by_model: None } => {
+            ("compact history".into(), SpanKind::Internal, Vec::new())
+        }
+        SpanOperation::Compaction { by_model: Some((model, usage)) } => summary(model, usage),
         SpanOperation::Call { tool, call, attempt, content } => {
             let mut attributes = vec![
                 text("gen_ai.operation.name", "execute_tool"),
@@ -233,13 +241,28 @@ fn described(
     }
 }
 
+/// The request for a summary of old history.
+fn summary(model: &str, usage: &Usage) -> (Cow<'static, str>, SpanKind, Vec<KeyValue>) {
+    let mut attributes = service_attributes(model);
+    let name = attributes[1].value.to_string();
+    attributes.push(KeyValue::new("gen_ai.operation.name", "chat"));
+    attributes.push(KeyValue::new("budao.purpose", "compact_history"));
+    attributes.extend(used(usage));
+    attributes.extend(estimated(usage));
+    (format!("chat {name}").into(), SpanKind::Client, attributes)
+}
+
+/// The part of the tokens that is an estimate, if there is one.
+fn estimated(usage: &Usage) -> Option<KeyValue> {
+    let count = i64::try_from(usage.estimated_tokens).unwrap_or(i64::MAX);
+    (count > 0).then(|| KeyValue::new("budao.estimated_tokens", count))
+}
+
 /// Why the model stopped, and its tokens.
 fn answer_attributes((stop, usage): &(ModelStop, Usage)) -> Vec<KeyValue> {
     let reasons = Array::String(vec![finish_reason(*stop).into()]);
     let stopped = KeyValue::new("gen_ai.response.finish_reasons", Value::Array(reasons));
-    let count = i64::try_from(usage.estimated_tokens).unwrap_or(i64::MAX);
-    let estimated = (count > 0).then(|| KeyValue::new("budao.estimated_tokens", count));
-    std::iter::once(stopped).chain(used(usage)).chain(estimated).collect()
+    std::iter::once(stopped).chain(used(usage)).chain(estimated(usage)).collect()
 }
 
 /// The service's own names of an answer, as far as it says them.
@@ -286,6 +309,57 @@ pub(super) mod tests {
                 content: None,
             },
         }
+    }
+
+    fn attributes_of(about: SpanOperation) -> (String, Vec<(String, String)>) {
+        let data = data(Span { about, ..span() });
+        let pair = |it: &KeyValue| (it.key.to_string(), it.value.to_string());
+        (data.name.into_owned(), data.attributes.iter().map(pair).collect())
+    }
+
+    #[test]
+    fn a_summary_that_a_model_wrote_is_a_chat_with_its_tokens() {
+        let usage = Usage { input_tokens: 30, output_tokens: 4, ..Usage::default() };
+        let by_model = Some(("openai:gpt-x".to_owned(), usage));
+        let (name, attributes) = attributes_of(SpanOperation::Compaction { by_model });
+        assert_eq!(name, "chat gpt-x");
+        for (key, value) in [
+            ("gen_ai.operation.name", "chat"),
+            ("gen_ai.provider.name", "openai"),
+            ("budao.purpose", "compact_history"),
+            ("gen_ai.usage.input_tokens", "30"),
+            ("gen_ai.usage.output_tokens", "4"),
+        ] {
+            assert!(attributes.contains(&(key.into(), value.into())), "{key}: {attributes:?}");
+        }
+        let (name, attributes) = attributes_of(SpanOperation::Compaction { by_model: None });
+        assert_eq!(name, "compact history");
+        assert!(!attributes.iter().any(|(key, _)| key.contains("gen_ai")), "{attributes:?}");
+    }
+
+    #[test]
+    fn a_request_says_how_long_its_answer_may_be_and_whether_it_is_json() {
+        let asked = |has_shape| {
+            attributes_of(SpanOperation::Model {
+                model: "openai:gpt-x".into(),
+                step: 1,
+                attempt: 1,
+                answer: None,
+                response: None,
+                max_tokens: Some(100),
+                has_shape,
+                first_text_at: None,
+                recovered_from: None,
+                content: None,
+            })
+            .1
+        };
+        let has = |attributes: &[(String, String)], key: &str, value: &str| {
+            attributes.contains(&(key.into(), value.into()))
+        };
+        assert!(has(&asked(true), "gen_ai.request.max_tokens", "100"));
+        assert!(has(&asked(true), "gen_ai.output.type", "json"));
+        assert!(!has(&asked(false), "gen_ai.output.type", "json"));
     }
 
     #[test]

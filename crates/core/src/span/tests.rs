@@ -114,6 +114,61 @@ fn every_try_is_a_span_below_its_turn_and_the_turn_below_its_request() {
     assert!(spans.iter().all(|span| span.trace == trace()));
 }
 
+/// Goal: viewers that add up tokens find those of a summary of old history.
+/// Method: a model writes one summary, and another one is cut by rule.
+#[test]
+fn a_summary_that_a_model_wrote_has_its_tokens() {
+    let usage = Usage { input_tokens: 30, output_tokens: 4, ..Usage::default() };
+    let compacted = |by_model| {
+        Event::HistoryCompacted(Compaction {
+            messages: 2,
+            summary: "much".into(),
+            by_model,
+            tokens_before: 100,
+            tokens_after: 10,
+            usage,
+        })
+    };
+    let asked = |by_model| {
+        let begun = Event::CompactionStarted { step: 1, tokens: 100 };
+        let spans = woven(&[
+            (0, Event::TurnStarted { message: "m1".into() }),
+            (1, step(1)),
+            (2, begun),
+            (5, compacted(by_model)),
+        ]);
+        (spans[0].ended.since(spans[0].began).as_millis(), spans[0].about.clone())
+    };
+    let written = SpanOperation::Compaction { by_model: Some(("m".to_owned(), usage)) };
+    assert_eq!(asked(true), (3, written));
+    assert_eq!(asked(false), (3, SpanOperation::Compaction { by_model: None }));
+}
+
+/// Goal: the span of a request says how long its answer may be and whether it is JSON, by the settings of its time.
+/// Method: the settings change between two requests.
+#[test]
+fn a_request_has_the_bounds_of_the_settings_of_its_time() {
+    let schema = std::sync::Arc::new(serde_json::json!({"type": "object"}));
+    let settings = Settings {
+        max_answer_tokens: Some(100),
+        answer_schema: Some(schema),
+        ..Settings::default()
+    };
+    let spans = woven(&[
+        (0, Event::TurnStarted { message: "m1".into() }),
+        (1, step(1)),
+        (2, Event::SettingsChanged { settings }),
+        (3, answered()),
+        (4, step(1)),
+        (5, answered()),
+    ]);
+    let bounds = spans.iter().map(|span| match span.about {
+        SpanOperation::Model { max_tokens, has_shape, .. } => (max_tokens, has_shape),
+        _ => panic!("{span:?}"),
+    });
+    assert_eq!(bounds.collect::<Vec<_>>(), [(Some(8_192), false), (Some(100), true)]);
+}
+
 #[test]
 fn a_call_that_never_ran_has_a_span_too() {
     let call = CallId::from("c");
