@@ -84,9 +84,10 @@ pub(super) struct Minute {
     pub(super) calls: BTreeMap<Name, u64>,
     /// Tokens by model, as the services report them.
     pub(super) usage: BTreeMap<Name, Usage>,
-    /// Costs by model and by tenant, in millionths.
+    /// Costs by model, by tenant and by API key, in millionths.
     pub(super) cost_by_model: BTreeMap<Name, u64>,
     pub(super) cost_by_tenant: BTreeMap<Name, u64>,
+    pub(super) cost_by_key: BTreeMap<Name, u64>,
 }
 
 impl Minute {
@@ -116,6 +117,7 @@ pub(super) struct MinuteCounters {
     versions: Names,
     tenants: Names,
     users: Names,
+    keys: Names,
 }
 
 /// The names seen so far, each stored once.
@@ -239,20 +241,25 @@ impl MinuteCounters {
         self.with_recorder(|recorder| recorder.record_usage(model, usage));
     }
 
-    /// Counts the cost of a request, in millionths of the currency.
+    /// Counts the cost of a request, in millionths of the currency. `key`: a part of the hash of the API key; empty for
+    /// none.
     pub(super) fn count_cost(
         &mut self,
         at: Timestamp,
-        model: &Name,
+        (model, key): (&Name, &str),
         tenant: Option<&Name>,
         cost: u64,
     ) {
+        let key = (!key.is_empty()).then(|| self.keys.get(key));
         let minute = self.minute_mut(at);
         *minute.cost_by_model.entry(Arc::clone(model)).or_default() += cost;
         if let Some(tenant) = tenant {
             *minute.cost_by_tenant.entry(Arc::clone(tenant)).or_default() += cost;
         }
-        self.with_recorder(|recorder| recorder.record_cost(model, tenant, cost));
+        if let Some(key) = &key {
+            *minute.cost_by_key.entry(Arc::clone(key)).or_default() += cost;
+        }
+        self.with_recorder(|recorder| recorder.record_cost(model, tenant, key.as_ref(), cost));
     }
 
     pub(super) fn set_currency(&mut self, currency: &str) {

@@ -104,9 +104,16 @@ impl MetricsRecorder {
         });
     }
 
-    pub(super) fn record_cost(&self, model: &Name, tenant: Option<&Name>, micros: u64) {
-        let tenant = tenant.map(ToString::to_string).unwrap_or_default();
-        let labels = [("model", model.to_string()), ("tenant", tenant)];
+    pub(super) fn record_cost(
+        &self,
+        model: &Name,
+        tenant: Option<&Name>,
+        key: Option<&Name>,
+        micros: u64,
+    ) {
+        let [tenant, key] =
+            [tenant, key].map(|name| name.map(ToString::to_string).unwrap_or_default());
+        let labels = [("model", model.to_string()), ("tenant", tenant), ("key", key)];
         self.metrics.run_with_recorder(|| {
             counter!("budao_cost_micros_total", &labels[..]).increment(micros);
         });

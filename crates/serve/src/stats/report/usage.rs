@@ -28,6 +28,8 @@ pub(crate) struct UsageTotals {
     by_model: BTreeMap<String, ModelUsage>,
     /// Costs by tenant, in units of `currency`.
     cost_by_tenant: BTreeMap<String, f64>,
+    /// Costs by API key, named by a part of its hash, in units of `currency`.
+    cost_by_key: BTreeMap<String, f64>,
 }
 
 /// Tokens and costs of one model.
@@ -52,6 +54,7 @@ impl UsageTotals {
         let mut totals = Self::default();
         let (mut micros, mut by_model_micros) = (0_u64, BTreeMap::<&str, u64>::new());
         let mut by_tenant_micros = BTreeMap::<&str, u64>::new();
+        let mut by_key_micros = BTreeMap::<&str, u64>::new();
         for minute in minutes {
             for (model, usage) in &minute.usage {
                 let row = totals.by_model.entry(model.to_string()).or_default();
@@ -62,6 +65,7 @@ impl UsageTotals {
             }
             add_counts(&mut by_model_micros, &minute.cost_by_model);
             add_counts(&mut by_tenant_micros, &minute.cost_by_tenant);
+            add_counts(&mut by_key_micros, &minute.cost_by_key);
         }
         for (model, cost) in by_model_micros {
             micros += cost;
@@ -74,9 +78,12 @@ impl UsageTotals {
             totals.output_tokens += row.output_tokens;
         }
         totals.cache_hit_rate = ratio(totals.cached_tokens, totals.input_tokens);
-        let tenants = by_tenant_micros.into_iter();
-        totals.cost_by_tenant =
-            tenants.map(|(name, cost)| (name.to_owned(), currency_units(cost))).collect();
+        let units = |micros: BTreeMap<&str, u64>| {
+            let costs = micros.into_iter();
+            costs.map(|(name, cost)| (name.to_owned(), currency_units(cost))).collect()
+        };
+        totals.cost_by_tenant = units(by_tenant_micros);
+        totals.cost_by_key = units(by_key_micros);
         totals.cost = (!currency.is_empty()).then(|| currency_units(micros));
         totals.currency = (!currency.is_empty()).then(|| currency.to_owned());
         totals
