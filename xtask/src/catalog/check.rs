@@ -42,7 +42,15 @@ const VOCABULARY: &[(&str, &[&str])] = &[
     ),
     (
         "editor",
-        &["tool_call_failed", "cancelled", "refusal", "max_tokens", "max_turn_requests", "error"],
+        &[
+            "tool_call_failed",
+            "turn_goes_on",
+            "cancelled",
+            "refusal",
+            "max_tokens",
+            "max_turn_requests",
+            "error",
+        ],
     ),
 ];
 

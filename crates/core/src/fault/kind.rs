@@ -2558,7 +2558,7 @@ impl Kind {
                 severity: Severity::Warn,
                 strategy: Strategy::Fallback,
                 event: Announcement::Execution,
-                editor: EditorOutcome::Error,
+                editor: EditorOutcome::TurnGoesOn,
                 context: &[Fact::Service, Fact::Model],
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Model],

@@ -237,6 +237,8 @@ pub enum Announcement {
 pub enum EditorOutcome {
     /// The tool call is shown as failed; the turn goes on.
     ToolCallFailed,
+    /// The turn goes on; nothing ends.
+    TurnGoesOn,
     /// The turn ends as cancelled.
     Cancelled,
     /// The turn ends as refused.

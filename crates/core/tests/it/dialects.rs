@@ -297,7 +297,7 @@ fn mcp(fault: &Fault, lang: Lang) -> Value {
     json!({ "content": [{ "type": "text", "text": text::model_text(fault, lang) }], "isError": true })
 }
 
-/// A failed tool call, a stop reason, or an error response.
+/// A failed tool call, a text in a turn that goes on, a stop reason, or an error response.
 fn editor(fault: &Fault, lang: Lang) -> Value {
     let EditorRendering { outcome, message, kind, retryable, advice } =
         render::render_for_editor(fault, lang);
@@ -309,6 +309,7 @@ fn editor(fault: &Fault, lang: Lang) -> Value {
             "message": message,
             "data": { "kind": kind, "retryable": retryable, "advice": advice },
         }),
+        "turn_goes_on" => json!({ "text": message }),
         stop => json!({ "stopReason": stop, "text": message }),
     }
 }
