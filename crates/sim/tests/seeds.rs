@@ -117,10 +117,10 @@ fn a_turn_whose_prompt_was_answered_is_not_shown_after_the_answer() {
     assert_eq!(run(&script).violations, [], "seed 5979");
 }
 
-/// The process that was asked what became of a call was gone, and so was the server that had the answer of another: nobody
-/// was asked a third time.
+/// 1476: three servers in a row died while a process was asked what became of a call, one of them with the answer that it
+/// had accepted. Such an answer is no record, and the law took it for one.
 #[test]
-fn a_question_about_a_call_goes_to_the_next_process() {
+fn a_question_about_a_call_that_three_servers_died_with_ends_in_doubt() {
     assert_eq!(run(&Script::in_world(1476, World::Workers)).violations, [], "seed 1476");
 }
 
