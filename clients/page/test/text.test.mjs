@@ -192,6 +192,35 @@ const RESULTS = {
   "picture result": (payload) => JSON.stringify({ mimeType: "image/png", data: payload, source: { media_type: payload, data: payload } }),
 };
 
+test("in Chinese no line of an answer begins with a closing mark, at any width", async () => {
+  const text = "他说：“这是第一句话，很短！”（然后又说了一句……）《书名》在这里。".repeat(12);
+  await onPage({ script: SAY(text), where: "/faults/ERR_RATE_001" }, async (page, { origin }) => {
+    await page.context().addCookies([{ name: "lang", value: "zh", url: origin }]);
+    await page.goto(`${origin}/`);
+    await say(page, "说");
+    await page.locator(".entry.end").waitFor();
+    assert.equal(await page.locator(".entry.answer .markdown").evaluate((answer) => getComputedStyle(answer).lineBreak), "strict");
+    for (const width of [360, 400, 500, 900]) {
+      await page.setViewportSize({ width, height: 800 });
+      const starts = await page.locator(".entry.answer .markdown p").evaluate((paragraph) => {
+        const node = paragraph.firstChild;
+        const range = document.createRange();
+        const firsts = [];
+        let bottom = -1;
+        for (let index = 0; index < node.length; index += 1) {
+          range.setStart(node, index);
+          range.setEnd(node, index + 1);
+          const box = range.getBoundingClientRect();
+          if (box.top >= bottom) firsts.push(node.data[index]);
+          bottom = Math.max(bottom, box.bottom - 1);
+        }
+        return firsts;
+      });
+      assert.ok(starts.length > 5 && starts.every((char) => !"！，。”）》：".includes(char)), `${width}: ${starts}`);
+    }
+  });
+});
+
 test("no payload runs, loads or becomes an element, whatever Markdown or result it stands in", async () => {
   await onPage({ script: SAY("ok"), where: "/missing-page" }, async (page, { origin }) => {
     const outside = [];

@@ -273,6 +273,14 @@ test("with a real model the first screen offers it and does not speak of the dem
       assert.deepEqual(await page.locator("#model option").allTextContents(), [model.name]);
       assert.match(words, /budao serve --model/);
       await picture(page, "welcome-real");
+      // The choice and every button stand in one row, also while a turn runs; on a narrow screen in two.
+      await page.evaluate(() => (document.querySelector("#cancel").hidden = false));
+      for (const [width, rows] of [[1400, 1], [1280, 1], [800, 1], [360, 2]]) {
+        await page.setViewportSize({ width, height: 800 });
+        const middles = await page.locator(".composer-foot > :not(.hint)").evaluateAll((all) => all.map((one) => one.getBoundingClientRect()).map(({ top, bottom }) => Math.round((top + bottom) / 20)));
+        assert.equal(new Set(middles).size, rows, `${width}: ${middles}`);
+      }
+      await page.evaluate(() => (document.querySelector("#cancel").hidden = true));
       await say(page, "hello");
       await page.getByText("An answer.").waitFor();
     });
