@@ -1,6 +1,6 @@
 //! Errors that the server reports in the middle of an append: each is told by its kind, and nothing is half written.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::{append, entries, lease, session, world, writers::within};
 use budao_core::fault::Kind;
@@ -135,7 +135,10 @@ async fn a_server_that_became_read_only_is_waited_for_named_after_20_s_and_nothi
     set_read_only("off");
     assert_eq!(within(waiting).await, Ok(2));
     set_read_only("on");
+    let began = Instant::now();
     let refused = within(try_append(&journal, &lease, 2)).await;
+    let took = began.elapsed().as_secs();
+    assert!((20..30).contains(&took), "refused after {took} s");
     let Err(AppendError::Failed(fault)) = refused else { panic!("{refused:?}") };
     assert_eq!(fault.kind(), Kind::JournalReadOnly, "{fault:?}");
     set_read_only("off");
