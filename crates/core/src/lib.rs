@@ -5,6 +5,7 @@
 //! that fold ([`turn`]). Every failure is a [`fault::Fault`], classified once by its row in the catalog.
 
 pub mod activity;
+pub mod ag_ui;
 pub mod brake;
 pub mod elicitation;
 pub mod engine;
@@ -12,6 +13,7 @@ pub mod event;
 pub mod fallback;
 pub mod fault;
 pub mod gate;
+pub mod json_patch;
 pub mod lang;
 pub mod limits;
 pub mod message;

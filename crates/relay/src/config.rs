@@ -32,7 +32,7 @@ pub struct RelayLimits {
     pub event_bytes: usize,
     /// The most bytes of events in one turn.
     pub turn_bytes: u64,
-    /// The largest shared state, in bytes.
+    /// The largest shared state, and the largest input of a front end beside its message, in bytes.
     pub state_bytes: usize,
     /// The largest request, in bytes: history and shared state.
     pub request_bytes: usize,

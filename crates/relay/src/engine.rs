@@ -16,7 +16,7 @@ use secrecy::SecretString;
 use crate::{RelayConfig, decider::RelayFactory};
 
 /// The value of the label `engine` for sessions of this engine.
-pub const ENGINE_NAME: &str = "agui";
+pub const ENGINE_NAME: &str = budao_core::ag_ui::ENGINE_NAME;
 
 /// The parts and settings of a [`Relay`].
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! Interrupts: the questions of an agent to people, and the answers that its next request carries.
 
-use budao_core::message::CallId;
+use budao_core::{ag_ui::AgentInput, message::CallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -17,6 +17,12 @@ pub(crate) struct RelayState {
     /// How often the running turn was posted again after a cut.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) resubmits: u32,
+    /// What a front end gave the agent beside the message of the running turn, or of the next one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) input: Option<AgentInput>,
+    /// The same for messages that wait for their turns.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) waiting: Vec<AgentInput>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]

@@ -16,7 +16,6 @@ mod interrupt;
 pub mod machine;
 mod partial;
 mod request;
-mod shared_state;
 pub mod wire;
 
 pub use config::{RelayConfig, RelayLimits};
@@ -24,7 +23,7 @@ pub use engine::{ENGINE_NAME, Relay, RelayParts};
 pub use partial::PartialTurn;
 
 /// The topic of the annotations that hold upstream events.
-pub const TOPIC: &str = "agui";
+pub const TOPIC: &str = budao_core::ag_ui::EVENT_TOPIC;
 
 /// The model name of sessions of this engine; the agent chooses its model itself.
 pub const MODEL: &str = "agui";

@@ -10,6 +10,7 @@
 mod calls;
 mod command;
 mod events;
+mod input;
 mod interruption;
 mod questions;
 mod turn_end;
@@ -396,9 +397,10 @@ impl RelayStepper<'_> {
             return self.emit(Event::SessionEnded { end: SessionEnd::Closed, fault: None });
         }
         let Some(next) = self.m.session.queue.front() else { return };
-        let message = next.command.clone();
+        let (message, is_retry) = (next.command.clone(), next.retry_of.is_some());
         let is_closing = self.m.session.closing.is_some();
-        self.emit(Event::TurnStarted { message });
+        self.emit(Event::TurnStarted { message: message.clone() });
+        self.choose_input(&message, is_retry);
         if is_closing {
             return self.end(StopReason::Cancelled, None);
         }

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use budao_core::event::Event;
+use budao_core::{ag_ui, event::Event, json_patch, session::ENGINE_STATE};
 use serde_json::Value;
 
 use crate::{
     TOPIC,
     draft::{Draft, DraftCall, UpstreamIds},
-    shared_state,
     wire::{self, Change, ItemKind, UpstreamEvent},
 };
 
@@ -56,6 +55,10 @@ impl PartialTurn {
             }
             Event::ThinkingDelta { text, .. } => self.draft.push_text(ItemKind::Thought, text),
             Event::Annotated { topic, data } if topic == TOPIC => self.upstream(data, state_bytes),
+            // The relay's own state already has the changes of the records before it.
+            Event::Annotated { topic, data } if topic == ENGINE_STATE => {
+                (self.before, self.state) = (ag_ui::shared_state(data).cloned(), None);
+            }
             _ => {}
         }
     }
@@ -71,7 +74,7 @@ impl PartialTurn {
             UpstreamEvent::StateDelta(operations) => {
                 let before = self.state.take().or_else(|| self.before.clone());
                 let mut state = before.unwrap_or_else(|| serde_json::json!({}));
-                let _ = shared_state::patch(&mut state, &operations, state_bytes);
+                let _ = json_patch::patch(&mut state, &operations, state_bytes);
                 self.state = Some(state);
             }
             UpstreamEvent::Stream { item, id, change } => {

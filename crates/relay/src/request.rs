@@ -1,4 +1,5 @@
-//! The request of a turn: the session's own history as AG-UI messages, the shared state, and answers to interrupts.
+//! The request of a turn: the session's own history as AG-UI messages, the shared state, what the front end gave beside
+//! the message, and answers to interrupts.
 
 use std::collections::BTreeMap;
 
@@ -31,6 +32,10 @@ pub(crate) fn run_input(
         "context": [],
         "forwardedProps": {},
     });
+    if let Some(given) = &memory.input {
+        input["context"] = given.context.clone().into();
+        input["forwardedProps"] = given.forwarded_props.clone().into();
+    }
     let resume: Vec<Value> = memory.interrupts.iter().filter_map(Interrupt::resume_entry).collect();
     if !resume.is_empty() {
         input["resume"] = resume.into();
@@ -42,7 +47,7 @@ pub(crate) fn run_input(
             true => last,
             false => commands.into_iter().chain([last]).collect(),
         };
-        input["forwardedProps"] = json!({ "command": { "resume": value } });
+        input["forwardedProps"]["command"] = json!({ "resume": value });
     }
     input
 }

@@ -1,6 +1,7 @@
 //! Applies commands to a session of the relay.
 
 use budao_core::{
+    ag_ui::INPUT_TOPIC,
     event::{Answer, Command, CommandBody, CommandId, Event, SessionEnd, Settings, TurnNumber},
     fault::{Fact, FactValue, Fault, Kind, Operation},
     message::Block,
@@ -58,6 +59,9 @@ impl RelayStepper<'_> {
                 self.emit(cancelled);
             }
             CommandBody::Close => self.close(&by),
+            CommandBody::Annotate { topic, data } if topic == INPUT_TOPIC => {
+                return self.take_input(data);
+            }
             CommandBody::Annotate { topic, data } => self.emit(Event::Annotated { topic, data }),
             CommandBody::ObserverLost(lost) => self.emit(Event::ObserverLost(lost)),
             CommandBody::SettleDoubt { call, settlement, note } => {

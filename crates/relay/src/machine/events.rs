@@ -3,6 +3,7 @@
 use budao_core::{
     event::{Event, Scope},
     fault::{Fact, Fault, Kind, Operation},
+    json_patch::{self, PatchError},
     message::{Block, CallId, ModelStop},
     session::Call,
 };
@@ -12,7 +13,6 @@ use super::RelayStepper;
 use crate::{
     SERVICE,
     draft::DraftCall,
-    shared_state::{self, PatchError},
     wire::{self, Change, ItemKind, UpstreamEvent},
 };
 
@@ -300,7 +300,7 @@ impl RelayStepper<'_> {
     }
 
     fn state_replaced(&mut self, state: Value) {
-        if shared_state::size(&state) > self.env.run_limits.state_bytes {
+        if json_patch::size(&state) > self.env.run_limits.state_bytes {
             return self.fail(limit("state_bytes", self.env.run_limits.state_bytes as u64), false);
         }
         self.m.memory.state = Some(state);
@@ -310,7 +310,7 @@ impl RelayStepper<'_> {
     fn state_patched(&mut self, operations: &[Value]) {
         let most = self.env.run_limits.state_bytes;
         let state = self.m.memory.state.get_or_insert_with(|| serde_json::json!({}));
-        if shared_state::patch(state, operations, most) == Err(PatchError::TooLarge) {
+        if json_patch::patch(state, operations, most) == Err(PatchError::TooLarge) {
             self.fail(limit("state_bytes", most as u64), false);
         }
     }

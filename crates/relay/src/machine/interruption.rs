@@ -207,8 +207,9 @@ impl RelayStepper<'_> {
             self.end(StopReason::Failed, Some(upstream_cut("restarted")));
         }
         if let (None, Some(next)) = (&self.m.session.turn, self.m.session.queue.front()) {
-            let message = next.command.clone();
-            self.emit(Event::TurnStarted { message });
+            let (message, is_retry) = (next.command.clone(), next.retry_of.is_some());
+            self.emit(Event::TurnStarted { message: message.clone() });
+            self.choose_input(&message, is_retry);
         }
     }
 }

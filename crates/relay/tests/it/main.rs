@@ -4,6 +4,7 @@
 
 mod common;
 mod first_text;
+mod input;
 mod machine;
 mod restart;
 mod upstream;

@@ -1,4 +1,4 @@
-//! The state that the agent shares with its front end: JSON, changed by JSON Patch (RFC 6902), with a size limit.
+//! JSON Patch (RFC 6902) with a size limit, for the state that a foreign agent shares with its front ends.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ const OPERATIONS: usize = 10_000;
 
 /// Why a patch was not applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PatchError {
+pub enum PatchError {
     /// An operation does not fit the state. The protocol's own client skips such a patch.
     Unfit,
     /// The result would exceed the size limit.
@@ -15,7 +15,8 @@ pub(crate) enum PatchError {
 }
 
 /// The size of a value as JSON, in bytes.
-pub(crate) fn size(value: &Value) -> usize {
+#[must_use]
+pub fn size(value: &Value) -> usize {
     struct Counter(usize);
     impl std::io::Write for Counter {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -32,11 +33,10 @@ pub(crate) fn size(value: &Value) -> usize {
 }
 
 /// Applies a patch: all of it or, on an error, nothing.
-pub(crate) fn patch(
-    state: &mut Value,
-    operations: &[Value],
-    most: usize,
-) -> Result<(), PatchError> {
+///
+/// # Errors
+/// [`PatchError`] if an operation does not fit, or if the result would have more than `most` bytes.
+pub fn patch(state: &mut Value, operations: &[Value], most: usize) -> Result<(), PatchError> {
     if operations.len() > OPERATIONS {
         return Err(PatchError::Unfit);
     }
