@@ -29,7 +29,21 @@ mod tools;
 mod workers_world;
 mod world;
 
+use budao_core::{event::Record, limits::Limits};
+
 pub use check::Violation;
 pub use play::{SimResult, run, run_recorded};
 pub use script::{DiskFault, Script, ScriptAction, Step, World};
 pub use shrink::shrink;
+
+/// Checks the records of one session that ended, whoever wrote them: every law of a history, and that today's rules decide
+/// again what the records say.
+#[must_use]
+pub fn check_history(history: &[Record], limits: &Limits) -> Vec<Violation> {
+    let violations = check::Violations::default();
+    laws::of_session(history, limits, &violations);
+    if let Some(first) = history.first() {
+        laws::of_replay(first.session, history, limits, &violations);
+    }
+    violations.all()
+}

@@ -1,12 +1,15 @@
 //! Several `budao serve` processes on one journal are one service: a server that dies, freezes or drains costs nobody a
 //! turn, and none judges what another one runs.
 
-mod fixture;
+mod alerts;
+mod audit;
+pub(crate) mod fixture;
 mod history;
 mod network;
 mod servers;
 mod storm;
 mod timers;
+mod writers;
 
 use std::{
     sync::{

@@ -19,6 +19,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 pub(crate) const TOKEN: &str = "a-token-for-the-test";
+/// The first pause of servers before they try a request again.
+pub(crate) const RETRY_BASE: Duration = Duration::from_millis(50);
 /// Nothing here takes this long unless it hangs.
 const TEST_TIMEOUT: Duration = Duration::from_secs(90);
 
@@ -128,7 +130,7 @@ impl Server {
             .current_dir(home)
             .env_clear()
             .env("BUDAO_JOURNAL", journal)
-            .env("BUDAO__LIMITS__RETRY__BASE", "50")
+            .env("BUDAO__LIMITS__RETRY__BASE", RETRY_BASE.as_millis().to_string())
             .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

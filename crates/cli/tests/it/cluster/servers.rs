@@ -6,6 +6,7 @@
 
 use std::{
     collections::BTreeMap,
+    path::Path,
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
@@ -13,16 +14,22 @@ use std::{
     time::{Duration, Instant},
 };
 
+use budao_core::Fault;
+use budao_journal::{Access, Backends, Journal};
+use budao_journal_postgres::{Credentials, PostgresBackend};
+use budao_runtime::world;
 use budao_testkit::{
     postgres::{ADMINISTRATOR, PostgresServer},
     proxy::{ConnectionPlan, Ending, Lane, Proxy},
 };
 use rustix::process::Signal;
 use tempfile::TempDir;
+use tokio::runtime::Handle;
 
 use crate::cluster::{
     fixture::{Machine, Server, TOKEN},
     network::{self, Network, NetworkHost, PacketLoss, Subnet},
+    writers::{Health, Loss},
 };
 
 /// The time between two faults.
@@ -32,6 +39,8 @@ const FROZEN: Duration = Duration::from_secs(10);
 /// Longer than the lease on a file, 15 s: others take the sessions of a server that is frozen so long, and it is fenced. It
 /// is the longest of all faults.
 pub(super) const FROZEN_PAST_LEASE: Duration = Duration::from_secs(18);
+/// A standby follows its primary again within this time.
+const STANDBY_RETURNS: Duration = Duration::from_secs(60);
 /// A client asks another server if one does not answer within this time.
 const PATIENCE: Duration = Duration::from_secs(4);
 
@@ -207,6 +216,16 @@ impl Database {
         pair.place = 1 - pair.place;
     }
 
+    /// Waits until commits are confirmed again. Blocks.
+    fn wait_until_confirming(&self) {
+        let synchronous = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+        let began = Instant::now();
+        while self.pair().primary.sql(synchronous) != "1" {
+            assert!(began.elapsed() < STANDBY_RETURNS, "the standby did not come back");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
     /// The machine of the standby.
     fn standby(&self) -> NetworkHost {
         NetworkHost::Database(1 - self.pair().place)
@@ -223,11 +242,18 @@ fn silence(proxy: &Proxy) {
     proxy.cut_all(Ending::Reset);
 }
 
-/// The library that sets a clock for one process, if it is installed.
+/// The library that sets a clock for one process; a loud word if it is not installed, and in CI a failure.
 fn faketime() -> Option<String> {
     let folders = ["/usr/lib/x86_64-linux-gnu/faketime", "/usr/lib/aarch64-linux-gnu/faketime"];
-    let files = folders.map(|folder| format!("{folder}/libfaketime.so.1"));
-    files.into_iter().find(|file| std::path::Path::new(file).exists())
+    let mut files = folders.into_iter().map(|folder| format!("{folder}/libfaketime.so.1"));
+    let found = files.find(|file| std::path::Path::new(file).exists());
+    if found.is_none() {
+        let advice =
+            "NOT TESTED: clocks that differ, as libfaketime is missing; `apt install faketime`";
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{advice}");
+        println!("\n*** {advice} ***\n");
+    }
+    found
 }
 
 /// Servers that come and go, and clients that reach each of them.
@@ -243,6 +269,7 @@ pub(super) struct Servers {
     entrances: Vec<Proxy>,
     dice: Dice,
     pub(super) client: reqwest::Client,
+    pub(super) health: Health,
 }
 
 impl Servers {
@@ -263,6 +290,7 @@ impl Servers {
             entrances: Vec::new(),
             dice: Dice(AtomicU64::new(seed)),
             client: reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap(),
+            health: Health::default(),
         };
         for index in 0..count {
             let server = servers.start_one(index);
@@ -275,8 +303,33 @@ impl Servers {
         Arc::new(servers)
     }
 
-    /// The journal as an auditor reads it.
-    pub(super) fn journal(&self) -> String {
+    /// The directory in which the servers' tools work.
+    pub(super) fn workspace(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// The journal, for an auditor.
+    pub(super) async fn open_journal(&self) -> Result<Arc<dyn Journal>, Fault> {
+        let credentials = Credentials { user: None, password: None, passfile: None };
+        let backends = Backends::embedded().with(Arc::new(PostgresBackend::new(credentials)));
+        backends.open(&self.journal(), Access::Existing, world::system()).await
+    }
+
+    /// The name under which a server takes leases. Blocks.
+    fn holder(&self, index: usize) -> String {
+        let address = self.running.lock().unwrap()[index].address().to_string();
+        let reading = async {
+            let journal = self.open_journal().await?;
+            let census = journal.census("auditor").await?;
+            journal.close().await;
+            Ok::<_, Fault>(census)
+        };
+        let census = Handle::current().block_on(reading).unwrap();
+        let nodes = census.nodes.into_iter().filter(|node| node.status.address.contains(&address));
+        nodes.max_by_key(|node| node.status.started).expect("a running server is listed").holder
+    }
+
+    fn journal(&self) -> String {
         let file = self.home.path().join("journal.db").display().to_string();
         self.database.as_ref().map_or(file, |database| database.url(None))
     }
@@ -297,9 +350,9 @@ impl Servers {
             (None, Some(_)) => Machine::Own,
             (None, None) => Machine::Shared,
         };
-        let token = ["--token", TOKEN];
+        let arguments = ["--token", TOKEN, "--permission", "auto"];
         inside(self.network.as_ref(), NetworkHost::Server(index), || {
-            Server::start_on(machine, self.home.path(), &url, &self.model, &token, &clock)
+            Server::start_on(machine, self.home.path(), &url, &self.model, &arguments, &clock)
         })
     }
 
@@ -350,31 +403,61 @@ impl Servers {
     /// Causes a fault and mends it. Blocks.
     fn cause(&self, fault: Disruption) {
         let index = self.any_index();
-        let own = NetworkHost::Server(index);
-        match (fault, &self.database) {
-            (Disruption::ServerKilled, _) => {
+        match fault {
+            Disruption::ServerKilled => {
+                self.health.lose(&self.holder(index), Loss::Dead);
                 self.running.lock().unwrap()[index].kill();
                 self.restart(index);
             }
-            (Disruption::ServerFrozen, _) => self.freeze(index, FROZEN),
-            (Disruption::ServerFrozenPastLease, _) => self.freeze(index, FROZEN_PAST_LEASE),
-            (Disruption::ServerDrained, _) => {
+            Disruption::ServerFrozen
+            | Disruption::ServerFrozenPastLease
+            | Disruption::ServerCutOff(_) => {
+                let holder = self.holder(index);
+                self.health.lose(&holder, Loss::Silent);
+                self.silence_server(fault, index);
+                self.health.regain(&holder);
+            }
+            Disruption::ServerDrained => {
                 self.signal(index, Signal::TERM);
                 self.running.lock().unwrap()[index].wait();
                 self.restart(index);
             }
-            (Disruption::ClientsCutOff(loss), _) => {
-                self.cut_off((own, Subnet::Clients, loss), self.entrances.get(index));
+            Disruption::ClientsCutOff(loss) => {
+                let link = (NetworkHost::Server(index), Subnet::Clients, loss);
+                self.cut_off(link, self.entrances.get(index));
             }
+            Disruption::StandbyCutOff(_)
+            | Disruption::DatabaseKilled
+            | Disruption::DatabaseFailedOver => {
+                let database = self.database.as_ref().expect("no such fault on a file");
+                self.health.set_database(true);
+                self.disturb(fault, database);
+                database.wait_until_confirming();
+                self.health.set_database(false);
+            }
+        }
+    }
+
+    /// Lets a server write nothing for a while, and live. Blocks.
+    fn silence_server(&self, fault: Disruption, index: usize) {
+        match (fault, &self.database) {
             (Disruption::ServerCutOff(loss), Some(database)) => {
-                self.cut_off((own, Subnet::Database, loss), database.proxies.get(index));
+                let link = (NetworkHost::Server(index), Subnet::Database, loss);
+                self.cut_off(link, database.proxies.get(index));
             }
-            (Disruption::StandbyCutOff(loss), Some(database)) => {
+            (Disruption::ServerFrozenPastLease, _) => self.freeze(index, FROZEN_PAST_LEASE),
+            _ => self.freeze(index, FROZEN),
+        }
+    }
+
+    /// Lets the database confirm nothing for a while. Blocks.
+    fn disturb(&self, fault: Disruption, database: &Database) {
+        match fault {
+            Disruption::StandbyCutOff(loss) => {
                 self.cut_off((database.standby(), Subnet::Replicas, loss), None);
             }
-            (Disruption::DatabaseKilled, Some(database)) => database.restart(),
-            (Disruption::DatabaseFailedOver, Some(database)) => database.fail_over(),
-            (_, None) => unreachable!("no such fault on a file"),
+            Disruption::DatabaseFailedOver => database.fail_over(),
+            _ => database.restart(),
         }
     }
 

@@ -4,30 +4,28 @@
 //! database is killed, cut off from its synchronous standby, or fails over to it. On a database, the clock of one server
 //! is an hour ahead if libfaketime is installed. A client repeats a message under its id at another server until it is
 //! accepted, and then waits for its end. Meanwhile each session is read at any server, and no two reads may contradict
-//! each other ([`Register`]). Afterwards every accepted message must be there once, with one end. `BUDAO_CLUSTER_SECONDS`
-//! sets how long the faults go on.
+//! each other ([`Register`]), and the journal is watched for sessions without a writer ([`writers`]). Afterwards the records
+//! are read against the laws ([`audit`]). `BUDAO_CLUSTER_SECONDS` sets how long the faults go on.
 
 use std::{
-    collections::BTreeMap,
     net::{IpAddr, Ipv4Addr},
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
-use budao_core::event::{Event, SessionId};
-use budao_journal::{Access, Backends, Journal, PageLimits, fold};
-use budao_journal_postgres::{Credentials, PostgresBackend};
-use budao_runtime::world;
+use budao_core::event::SessionId;
 use budao_testkit::provider::Provider;
 use serde_json::{Value, json};
 
 use super::{
-    fixture::{TOKEN, answer},
+    audit::{self, Effects},
+    fixture::TOKEN,
     history::Register,
     network::{self, Network, NetworkHost, Subnet},
     servers::{
         Database, Disruption, FROZEN_PAST_LEASE, IN_A_NETWORK, ON_FILE, ON_POSTGRES, Servers,
     },
+    writers,
 };
 
 /// How long the faults go on in a usual run.
@@ -39,6 +37,10 @@ const SETTLED: Duration = Duration::from_secs(75);
 /// turns that are measured with it, and for a machine on which six clients, three servers and two databases share two cores with
 /// a build.
 const RECOVERED: Duration = Duration::from_secs(10 + 30);
+/// The longest time that a session may be without a writer while the database and another server are well, and while its
+/// writer is frozen or cut off: 10 s and 25 s are promised, the rest is for the machine.
+const WITHOUT_WRITER: Duration = Duration::from_secs(10 + 5);
+const WITHOUT_WRITER_OF_SILENT: Duration = Duration::from_secs(25 + 5);
 const CLIENTS: u64 = 6;
 /// The time between two reads of a session.
 const READ_PAUSE: Duration = Duration::from_millis(250);
@@ -135,12 +137,13 @@ async fn converse(servers: Arc<Servers>, number: u64, until: Arc<Deadline>) -> C
     let mut is_last = false;
     while !is_last {
         is_last = until.mended.get().is_some();
-        let id = format!("message-{number}-{}", messages.len());
+        let mark = format!("{number}-{}", messages.len());
+        let (id, text) = (format!("message-{mark}"), audit::message(&mark));
         let path = format!("/v1/sessions/{session}/messages");
         let began = Instant::now();
-        register.send(&id);
-        servers.post(&path, &id, &json!({ "content": id }), &until).await;
-        register.accept(&id);
+        register.send(&text);
+        servers.post(&path, &id, &json!({ "content": text }), &until).await;
+        register.accept(&text);
         messages.push(id);
         servers.ended(&session, messages.len() as u64, &until).await;
         longest = longest.max(began.elapsed());
@@ -169,42 +172,6 @@ async fn check_reads(servers: &Servers, conversation: &Conversation, until: &Dea
     reads
 }
 
-/// Reads a session's records: positions without gaps, each message once, each turn with one end, nothing left over.
-async fn check(journal: &dyn Journal, conversation: &Conversation) {
-    let Conversation { session, messages, .. } = conversation;
-    let (mut seq, mut accepted, mut open, mut ended) = (0, BTreeMap::new(), None, 0);
-    loop {
-        let limits = PageLimits { records: 1_000, bytes: 1 << 20 };
-        let page = journal.read(*session, seq, limits).await.unwrap();
-        if page.records.is_empty() {
-            break;
-        }
-        for stored in &page.records {
-            let record = stored.record().unwrap();
-            assert_eq!(record.seq, seq + 1, "{session}: positions have no gaps");
-            seq = record.seq;
-            match record.event {
-                Event::MessageAccepted { command, .. } => {
-                    *accepted.entry(command.to_string()).or_insert(0) += 1;
-                }
-                Event::TurnStarted { .. } => {
-                    assert_eq!(open.replace(seq), None, "{session}: one turn at a time");
-                }
-                Event::TurnEnded { .. } => {
-                    assert!(open.take().is_some(), "{session}: an end belongs to a turn");
-                    ended += 1;
-                }
-                _ => {}
-            }
-        }
-    }
-    let expected: BTreeMap<String, i32> = messages.iter().map(|id| (id.clone(), 1)).collect();
-    assert_eq!(accepted, expected, "{session}: every message once");
-    assert_eq!((open, ended), (None, messages.len()), "{session}: one end for each message");
-    assert_eq!(journal.inbox(*session).await.unwrap(), [], "{session}: no command waits");
-    fold(journal, *session).await.unwrap();
-}
-
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
@@ -219,7 +186,7 @@ async fn storm(
     let seconds = setting("BUDAO_CLUSTER_SECONDS").unwrap_or(seconds);
     let seed = setting("BUDAO_CLUSTER_SEED").unwrap_or_else(|| u64::from(std::process::id()));
     println!("BUDAO_CLUSTER_SEED={seed} BUDAO_CLUSTER_SECONDS={seconds}");
-    let slowly = |_: &_| answer().after(Duration::from_millis(150));
+    let slowly = |request: &_| audit::reply(request).after(Duration::from_millis(150));
     let provider = Provider::answering_at(host, slowly).await;
     let model = format!("openai:m@{}/v1", provider.url());
     let servers = Servers::start(database, model, count, seed).await;
@@ -229,6 +196,7 @@ async fn storm(
     let clients: Vec<_> = (0..CLIENTS)
         .map(|number| tokio::spawn(converse(Arc::clone(&servers), number, Arc::clone(&until))))
         .collect();
+    let watching = tokio::spawn(writers::watch(Arc::clone(&servers)));
     let causing = Arc::clone(&servers);
     let causing = move || causing.cause_all(faults, end);
     let caused = tokio::task::spawn_blocking(causing).await.unwrap();
@@ -241,20 +209,25 @@ async fn storm(
     for conversation in &conversations {
         reads += check_reads(&servers, conversation, &until).await;
     }
-    let credentials = Credentials { user: None, password: None, passfile: None };
-    let backends = Backends::embedded().with(Arc::new(PostgresBackend::new(credentials)));
-    let opened = backends.open(&servers.journal(), Access::Existing, world::system()).await;
-    let journal = opened.unwrap();
+    let [dead, silent] = servers.health.finish();
+    watching.await.unwrap();
+    let journal = servers.open_journal().await.unwrap();
+    let mut effects = Effects::default();
     for conversation in &conversations {
-        check(&*journal, conversation).await;
+        audit::check(&*journal, conversation.session, &conversation.messages, &mut effects).await;
     }
     journal.close().await;
+    let (effects, doubts) = effects.check(servers.workspace());
     let messages: usize = conversations.iter().map(|all| all.messages.len()).sum();
     let longest = conversations.iter().map(|all| all.longest).max().unwrap_or_default();
     let ends = conversations.iter().map(|all| all.ended.duration_since(mended));
     let recovered = ends.max().unwrap_or_default();
     println!("{messages} messages, {reads} reads, longest turn {longest:.1?}, faults: {caused:?}");
+    println!("{effects} effects, {doubts} calls in doubt");
+    println!("longest without a writer: {dead:.1?}, of a silent server {silent:.1?}");
     println!("every session had a turn {recovered:.1?} after the last fault");
+    assert!(dead <= WITHOUT_WRITER, "a session was without a writer for {dead:?}");
+    assert!(silent <= WITHOUT_WRITER_OF_SILENT, "its writer was silent for {silent:?}");
     assert!(messages > 0 && !caused.is_empty());
     assert!(
         recovered <= RECOVERED,
