@@ -172,6 +172,17 @@ async fn check_reads(servers: &Servers, conversation: &Conversation, until: &Dea
     reads
 }
 
+/// Checks the records of all sessions. Returns the number of effects, and of calls that stayed in doubt.
+async fn check_records(servers: &Servers, conversations: &[Conversation]) -> (usize, usize) {
+    let journal = servers.open_journal().await.unwrap();
+    let mut effects = Effects::default();
+    for conversation in conversations {
+        audit::check(&*journal, conversation.session, &conversation.messages, &mut effects).await;
+    }
+    journal.close().await;
+    effects.check(servers.workspace())
+}
+
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
@@ -211,13 +222,7 @@ async fn storm(
     }
     let [dead, silent] = servers.health.finish();
     watching.await.unwrap();
-    let journal = servers.open_journal().await.unwrap();
-    let mut effects = Effects::default();
-    for conversation in &conversations {
-        audit::check(&*journal, conversation.session, &conversation.messages, &mut effects).await;
-    }
-    journal.close().await;
-    let (effects, doubts) = effects.check(servers.workspace());
+    let (effects, doubts) = check_records(&servers, &conversations).await;
     let messages: usize = conversations.iter().map(|all| all.messages.len()).sum();
     let longest = conversations.iter().map(|all| all.longest).max().unwrap_or_default();
     let ends = conversations.iter().map(|all| all.ended.duration_since(mended));
