@@ -77,6 +77,26 @@ test("without a connection a message is not sent, the page says why, and the tex
   });
 });
 
+test("a message that waits for the connection stays in the field, and is sent once when the server is back", async () => {
+  await onPage({ script: FOREVER }, async (page, { api }) => {
+    await say(page, "hello");
+    await page.getByText("Fine.").waitFor();
+    const id = new URL(page.url()).searchParams.get("session");
+    await page.click("#cut");
+    await page.locator('#line[data-state="cut"]').waitFor();
+    await page.context().setOffline(true);
+    await say(page, "are you there?");
+    await page.locator('#line[data-state="connecting"]').waitFor();
+    await page.press("#words", "Enter");
+    assert.equal(await page.inputValue("#words"), "are you there?");
+    await page.context().setOffline(false);
+    await until(async () => (await api(`/v1/sessions/${id}`)).turns === 2);
+    await until(async () => (await page.inputValue("#words")) === "");
+    await until(async () => (await page.locator(".entry.end").count()) === 2);
+    assert.equal(await page.locator(".entry.user", { hasText: "are you there?" }).count(), 1);
+  });
+});
+
 test("a token that is no longer accepted is asked for again, and nothing on the page is lost", async () => {
   await onPage({ script: FOREVER }, async (page, { server, origin }) => {
     await say(page, "hello");

@@ -4,11 +4,12 @@ import { api, isGone, signedIn, socketAddress } from "./api.js";
 import { drawBoard } from "./board.js";
 import { Client } from "./client/index.js";
 import { attachments } from "./attachments.js";
+import { Away } from "./away.js";
 import { copy } from "./copy.js";
 import { Socket } from "./event-socket.js";
 import { Conversation } from "./fold.js";
 import { listen, showKeys, walk } from "./keys.js";
-import { at, beforePaint, clock, h, language, money, number, refill, say, t } from "./kit.js";
+import { at, beforePaint, h, language, money, number, refill, say, t } from "./kit.js";
 import { past } from "./past.js";
 import { picturesIn, recordsOf } from "./record.js";
 import { tip } from "./shell.js";
@@ -35,6 +36,12 @@ const transcript = new Transcript(at("transcript"), conversation, {
   repeat,
 });
 
+/** Marks what came while nobody looked. The server knows how much that is. */
+const away = new Away(conversation, transcript, {
+  head: async () => (sessionId === undefined ? undefined : (await api(`/v1/sessions/${encodeURIComponent(sessionId)}`)).head),
+  redraw: () => redraw(),
+});
+
 const draw = beforePaint(() => {
   const { facts } = conversation;
   at("welcome").hidden = conversation.entries.length > 0 || sessionId !== undefined;
@@ -57,7 +64,7 @@ const draw = beforePaint(() => {
   if (sessionId !== undefined) at("timeline-link").href = `/sessions/${encodeURIComponent(sessionId)}`;
   drawModelChoice();
   if (conversation.planChanged) redrawBoard();
-  markMissed();
+  away.mark();
 });
 
 function redrawBoard() {
@@ -179,7 +186,7 @@ function replayed(meta) {
   if (!caughtUp) transcript.drawNow();
   caughtUp = true;
   redraw();
-  missedUpTo(meta.last_seq);
+  away.missedUpTo(meta.last_seq);
   if (missing === undefined) return;
   const came = conversation.facts.events - missing.had;
   const words = missing.isGap || came !== meta.replayed ? "line-gap" : came === 0 ? "line-back-none" : "line-back";
@@ -358,11 +365,18 @@ async function send(text, isPlan = at("plan").checked) {
     clearInterval(watching);
     await attach();
   }
+  // Until there is a connection the text stays where it can be changed and copied.
+  if (field.value === text) write("");
   const images = isPlan ? [] : attached.take();
   const ok = await ask("user.message", { content: contentOf(text, isPlan, images) });
-  if (ok) return keep(draftName(), "");
+  if (ok) return keep(draftName(), field.value);
   attached.put(images);
-  write(text);
+  giveBack(text);
+}
+
+/** A text that was not sent, unless another one was begun meanwhile. */
+function giveBack(text) {
+  if (field.value === "") write(text);
 }
 
 async function begin(text) {
@@ -476,23 +490,27 @@ async function hasPictures(isPlan) {
   return isThere && !(isPlan && attached.count() > 0);
 }
 
+/** The text that is being sent: Enter a second time does not send it twice. */
+let onItsWay;
 at("composer").addEventListener("submit", async (event) => {
   event.preventDefault();
   const text = field.value;
   const from = edited;
-  if (text.trim() === "") return;
+  if (text.trim() === "" || text === onItsWay) return;
   const isPlan = at("plan").checked;
   if (!(await hasPictures(isPlan))) return;
   stopEditing();
-  write("");
   at("send").disabled = true;
+  onItsWay = text;
+  if (from !== undefined) write("");
   const images = from === undefined ? [] : attached.take();
   const sent = from === undefined ? send(text, isPlan) : fork(from, text, isPlan, images);
   await sent.catch((error) => {
     complain(error.message);
     attached.put(images);
-    write(text);
+    giveBack(text);
   });
+  onItsWay = undefined;
   at("send").disabled = !at("gone").hidden;
   field.focus();
 });
@@ -545,46 +563,6 @@ at("tries")?.addEventListener("click", (event) => {
   if (chosen === null) return;
   send(chosen.dataset.say, "plan" in chosen.dataset).catch((error) => complain(error.message));
 });
-
-// ── a tab that slept ──
-
-/** Since when nobody looks, how many entries there were, and up to which position the rest was missed; undefined once that is marked. */
-let away;
-/** Entries of before that show something new when they change; a message or an end of a turn only changes its buttons. */
-const GROWS = ["answer", "thought", "call", "question"];
-
-function leave() {
-  if (away?.until === 0) return;
-  away = { since: new Date(), count: conversation.entries.length, until: 0 };
-  conversation.moved = new Map();
-}
-
-/** What came meanwhile may be here, on its way, or still at the server, which knows how much it is. */
-async function comeBack() {
-  if (document.hidden || away?.until !== 0 || sessionId === undefined) return;
-  const head = await api(`/v1/sessions/${encodeURIComponent(sessionId)}`).then(({ head }) => head, () => undefined);
-  if (head !== undefined) missedUpTo(head);
-}
-
-function missedUpTo(seq) {
-  if (away === undefined || document.hidden) return;
-  away.until = Math.max(away.until, seq);
-  redraw();
-}
-
-/** Marks what was missed, once it is here. */
-function markMissed() {
-  if (away === undefined || away.until === 0) return;
-  const { count, since, until } = away;
-  const isNew = (entry, index) => conversation.moved.get(entry) <= until && (index >= count || GROWS.includes(entry.is));
-  const text = (index) => t(index < count ? "more-since" : "new-since", { time: clock(since) });
-  if (transcript.markNew(isNew, text) || conversation.facts.head > until) conversation.moved = away = undefined;
-}
-
-document.addEventListener("visibilitychange", () => (document.hidden ? leave() : comeBack()));
-// A browser may freeze a page for hours, and then it hears of it here.
-document.addEventListener("freeze", leave);
-document.addEventListener("resume", comeBack);
 
 const draft = kept(draftName());
 if (draft !== undefined && field.value === "") write(draft);

@@ -65,6 +65,7 @@ static ASSETS: &[Asset] = assets! {
     SCRIPT "json-view.js"
     SCRIPT "results.js"
     SCRIPT "attachments.js"
+    SCRIPT "away.js"
     SCRIPT "sidebar.js"
     SCRIPT "keys.js"
     SCRIPT "event-socket.js"
