@@ -21,6 +21,7 @@ mod exit;
 mod explain;
 mod file_fault;
 mod form;
+mod inbox;
 mod journal;
 mod lang;
 mod lease_holder;

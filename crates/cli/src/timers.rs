@@ -3,11 +3,9 @@
 //! A cancellation waits in the session's inbox, so that this command never runs the session: a server records it before
 //! it fires anything.
 
-use std::time::Duration;
-
 use budao_core::{
     Fault, Lang, Timestamp,
-    event::{Answer, Command, CommandBody, CommandId, SessionId},
+    event::{CommandBody, SessionId},
     timer::{Timer, TimerId},
 };
 use budao_journal::{Journal, TimerQuery, fold};
@@ -16,6 +14,7 @@ use serde_json::json;
 
 use crate::{
     exit::Exit,
+    inbox,
     session_name::SessionName,
     setup::JournalArgs,
     terminal::{Terminal, pad},
@@ -26,8 +25,6 @@ use crate::{
 const PAGE: usize = 200;
 /// Characters of the message in the list.
 const MESSAGE_WIDTH: usize = 60;
-/// How long a server may take to record a cancellation before the command ends without its answer.
-const ANSWER: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -145,18 +142,10 @@ async fn cancel_one(
     let session = args.session.find_in(&*journal).await?;
     let timer = TimerId::from(args.timer.as_str());
     fold(&*journal, session).await?.0.cancel_timer(timer.clone(), String::new())?;
-    let id = CommandId::own(world.uuid());
-    let command = Command::new(id.clone(), "terminal", CommandBody::CancelTimer { timer });
-    journal.submit(session, command).await?;
-    let answer = tokio::time::timeout(ANSWER, journal.await_answer(session, &id)).await;
+    let body = CommandBody::CancelTimer { timer };
+    let is_recorded = inbox::leave(&*journal, &world, session, body).await;
     journal.close().await;
-    let is_recorded = match answer {
-        Ok(answer) => match answer? {
-            Answer::Accepted { .. } => true,
-            Answer::Rejected { fault } => return Err(fault),
-        },
-        Err(_) => false,
-    };
+    let is_recorded = is_recorded?;
     if all.json {
         let line = json!({ "session": session, "timer": args.timer, "recorded": is_recorded });
         terminal.data(&format!("{line}\n"));

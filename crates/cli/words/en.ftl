@@ -220,7 +220,9 @@ timers-none = No timer is set.
 timers-cancel-waits = The cancellation waits for a server. It takes effect before the timer can fire.
 timers-cancelled = Cancelled. The timer does not fire any more.
 doubts-none = No call is in doubt.
+doubts-settle-waits = The settlement waits for a server with the engine of this session. It is recorded when one loads the session.
 doubts-settled = Settled. The model reads it at its next step; nothing runs before.
+doubts-settled-foreign = Settled. The agent reads it with the next message of the session; nothing runs before.
 
 explain-also = { $others } other kinds have the number { $number } too: `budao explain --list { $number }`
 explain-did-you-mean = Did you mean:

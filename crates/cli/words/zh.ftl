@@ -164,7 +164,9 @@ timers-none = 没有设置定时器。
 timers-cancel-waits = 取消请求在等待服务器，会在定时器触发之前生效。
 timers-cancelled = 已取消，定时器不再触发。
 doubts-none = 没有结果不明的调用。
+doubts-settle-waits = 确认结果在等待运行此会话引擎的服务器，服务器加载会话时会记录它。
 doubts-settled = 已确认。模型会在下一步读到，在此之前不会执行任何调用。
+doubts-settled-foreign = 已确认。智能体会随会话的下一条消息读到，在此之前不会执行任何调用。
 
 explain-also = 另有 { $others } 种错误也用编号 { $number }：`budao explain --list { $number }`
 explain-did-you-mean = 您要找的可能是：

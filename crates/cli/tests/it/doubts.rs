@@ -84,6 +84,7 @@ async fn with_one_slot_a_kill_leaves_one_call_in_doubt_and_a_person_settles_it()
     assert_eq!((&open[0]["tool"], &open[0]["session"]), (&json!("bash_run"), &json!(session)));
     assert!(open[0]["arguments"]["cmd"].as_str().unwrap().contains("echo 1"), "{open:?}");
     assert_eq!(open[0]["key"], json!(format!("{session}.{call}")));
+    assert!(open[0]["age_s"].as_u64().is_some_and(|age| age < 600), "{open:?}");
 
     let settle = ["doubts", "settle", &session, call, "--happened", r#"{"line": "seen"}"#];
     let (code, _, errors) = run(directory, &settle).await;
@@ -113,4 +114,6 @@ async fn with_three_slots_a_kill_leaves_the_three_that_ran_in_doubt() {
     assert_eq!(doubts(directory).await.len(), 3);
     let (code, listed, errors) = run(directory, &["doubts", "--session", &session]).await;
     assert_eq!((code, listed.lines().count()), (Some(0), 3), "{listed} {errors}");
+    let has_key = |line: &str| line.contains(&format!("  {session}.call_1_1_"));
+    assert!(listed.lines().all(has_key), "a service that got the key can be asked: {listed}");
 }

@@ -17,6 +17,7 @@ use std::{
 use budao_client::{Client, Decision, Event, Events, Session};
 use budao_core::retry::RetryPolicy;
 use budao_testkit::{
+    program,
     provider::{Provider, ReceivedRequest, Reply},
     proxy::{Ending, Proxy},
     sse,
@@ -268,6 +269,70 @@ async fn an_agent_that_sends_100_mb_meets_a_limit_in_bounded_memory_and_the_sess
         eprintln!("{limit}: {} MB more", grown / 1_000_000);
         assert!(grown < 20 * TURN, "{limit}: {grown} bytes more");
     }
+}
+
+/// Runs the program on the journal of the server.
+async fn budao(stage: &Stage, args: &[&str]) -> (Option<i32>, String, String) {
+    let mut command =
+        program::command_in(env!("CARGO_BIN_EXE_budao"), stage.directory.path(), args);
+    command.env("BUDAO_JOURNAL", stage.directory.path().join("journal.db"));
+    program::run(command).await
+}
+
+/// The calls in doubt, as the terminal lists them.
+async fn doubts(stage: &Stage) -> Vec<Value> {
+    let (code, listed, errors) = budao(stage, &["doubts", "--json"]).await;
+    assert_eq!(code, Some(0), "{errors}");
+    listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_call_of_a_cut_run_is_settled_in_the_terminal_with_and_without_a_server() {
+    let call = |id: &str| {
+        [
+            json!({"type": "RUN_STARTED", "threadId": "t", "runId": "r"}),
+            json!({"type": "TOOL_CALL_START", "toolCallId": id, "toolCallName": "pay"}),
+            json!({"type": "TOOL_CALL_ARGS", "toolCallId": id, "delta": "{\"claim\":7}"}),
+            json!({"type": "TOOL_CALL_END", "toolCallId": id}),
+        ]
+    };
+    let cut = |id| Reply::events(call(id).iter().map(sse::data));
+    let agent = Provider::start([cut("x"), cut("y"), counting()]).await;
+    let stage = Stage::new(format!("{}/agent", agent.url()));
+    let server = stage.server();
+    let proxy = Proxy::start(stage.address, 1).await.unwrap();
+    let mut front = FrontEnd::open(&proxy).await;
+    let session = front.session.id().to_string();
+    front.session.send("pay").await.unwrap();
+    front.until(&["agent.error"]).await;
+    let open = doubts(&stage).await;
+    assert_eq!((open.len(), &open[0]["tool"], &open[0]["key"]), (1, &json!("pay"), &Value::Null));
+    let first = open[0]["call"].as_str().unwrap().to_owned();
+    let settle = |call: String, word: &'static str| {
+        let (stage, session) = (&stage, &session);
+        async move { budao(stage, &["doubts", "settle", session, &call, word]).await }
+    };
+    let (code, _, said) = settle(first.clone(), "--did-not-happen").await;
+    assert!(code == Some(0) && said.contains("with the next message"), "{code:?} {said}");
+    assert!(doubts(&stage).await.is_empty());
+    let (code, _, said) = settle(first, "--leave").await;
+    assert!(code != Some(0) && said.contains("settled it before"), "{code:?} {said}");
+
+    front.session.send("again").await.unwrap();
+    front.until(&["agent.error"]).await;
+    drop(server);
+    let second = doubts(&stage).await[0]["call"].as_str().unwrap().to_owned();
+    let (code, _, said) = settle(second, "--happened").await;
+    assert!(code == Some(0) && said.contains("waits for a server"), "{code:?} {said}");
+    let _server = stage.server();
+    let recording = async { while !doubts(&stage).await.is_empty() {} };
+    tokio::time::timeout(HANG, recording).await.expect("the server records it");
+    front.session.send("and now?").await.unwrap();
+    front.until(&["agent.final_answer"]).await;
+    let asked = agent.asked();
+    let messages = |request: usize| asked[request].body["messages"].to_string();
+    assert!(messages(1).contains("it did not happen"), "{}", messages(1));
+    assert!(messages(2).contains("it happened"), "{}", messages(2));
 }
 
 /// The Python of a fetched peer.
