@@ -52,6 +52,23 @@ pub(crate) async fn of_snapshot(
     whole.apply_all(history);
     let same = fold(kept, session).await.is_ok_and(|(state, _)| state == whole);
     violations.expect(same, "a snapshot is the fold of its records", || session.to_string());
+    let mut in_doubt = BTreeSet::new();
+    for record in history {
+        match &record.event {
+            Event::ToolCallEnded { call, outcome, .. } if outcome.is_in_doubt() => {
+                in_doubt.insert(call);
+            }
+            Event::DoubtSettled { call, .. } => {
+                in_doubt.remove(call);
+            }
+            _ => {}
+        }
+    }
+    let listed: BTreeSet<&CallId> =
+        whole.doubts.all_open().iter().map(|doubt| &doubt.call).collect();
+    violations.expect(listed == in_doubt, "a call in doubt is listed until it is settled", || {
+        format!("{session}: {listed:?}, not {in_doubt:?}")
+    });
     for record in history {
         let Event::DoubtSettled { call, .. } = &record.event else { continue };
         let about = format!("(call {call})");

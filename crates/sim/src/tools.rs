@@ -145,7 +145,7 @@ fn all(seed: u64, ledger: &EffectLedger) -> Vec<RawTool> {
     ]
 }
 
-/// Looks into the ledger for the effect of an interrupted call. Sometimes it fails, hangs or cannot tell.
+/// Looks into the ledger for the effect of an interrupted call. Sometimes it fails, panics or cannot tell.
 fn find(
     seed: u64,
     ledger: &EffectLedger,
