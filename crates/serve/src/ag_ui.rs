@@ -2,7 +2,7 @@
 //! [`copilotkit`] has the same at the addresses of CopilotKit's runtime.
 //!
 //! [`projector`] makes events of records, [`conversation`] makes the messages of a snapshot of the same records, with
-//! the same ids. [`input`] reads a client's version of the thread and finds the new parts; [`handler`] submits them.
+//! the same ids. [`upstream`] reads the events of a relayed agent. [`input`] reads a client's version of the thread and finds the new parts; [`handler`] submits them.
 
 mod conversation;
 mod copilotkit;
@@ -11,6 +11,7 @@ mod input;
 mod projector;
 #[cfg(test)]
 mod tests;
+mod upstream;
 
 pub(crate) use copilotkit::{
     __path_info, __path_runtime_connect, __path_runtime_run, __path_runtime_stop, info,

@@ -27,7 +27,7 @@ pub(crate) use ids::{
 pub(crate) use notices::Notices;
 pub(crate) use records::PagedReader;
 pub(crate) use stream::{EventSink, Prelude, Projection, RESUME, StreamPlan, respond};
-pub(crate) use submission::{RunAction, Submission, cancel_thread, submit_run};
+pub(crate) use submission::{RunAction, Submission, cancel_thread, submit_input, submit_run};
 pub(crate) use thread::{Thread, turn_of_answer};
 pub(crate) use tools::{FrontEndTool, offer_tools};
 

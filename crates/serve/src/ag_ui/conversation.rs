@@ -1,18 +1,25 @@
-//! The messages of a `MESSAGES_SNAPSHOT`, folded from the records. Their ids equal those of the streamed events.
+//! The messages of a `MESSAGES_SNAPSHOT` and the shared state, folded from the records. The ids of messages equal those
+//! of the streamed events.
 
 use std::collections::HashMap;
 
 use budao_core::{
     Fault, Lang, Record,
     activity::{Activity, ControlRequest, MessageContent, StageEnd},
+    ag_ui::{self, EVENT_TOPIC},
     event::{CommandId, Seq, SessionId, Stage, TurnNumber},
-    message::{Block, text_of},
+    json_patch,
+    message::{Block, CallId, text_of},
+    session::ENGINE_STATE,
     spending::RAISE_CAP,
 };
 use serde_json::{Value, json};
 
-use super::projector::{answer_id, message_id, outcome_text, result_id};
-use crate::front_end::{PagedReader, RunAnnotation, run_of};
+use super::{
+    projector::{answer_id, message_id, outcome_text, result_id},
+    upstream::forwardable,
+};
+use crate::front_end::{PagedReader, RunAnnotation, message_command, run_of};
 
 /// The most messages of a snapshot; the newest are kept.
 const MESSAGES_MAX: usize = 2_000;
@@ -25,7 +32,7 @@ pub(super) async fn read(
     session: SessionId,
     until: Seq,
     lang: Lang,
-) -> Result<String, Fault> {
+) -> Result<Vec<String>, Fault> {
     let mut conversation = Conversation::new(lang);
     let info = reader.server.journal.info(session).await?;
     let from = info.map_or(0, |info| info.first_available.saturating_sub(1));
@@ -35,7 +42,7 @@ pub(super) async fn read(
             Ok(true)
         })
         .await?;
-    Ok(conversation.encode())
+    Ok(conversation.events())
 }
 
 /// The conversation of a thread.
@@ -47,11 +54,19 @@ pub(super) struct Conversation {
     queue: Vec<(CommandId, ThreadMessage)>,
     /// The front ends' ids of messages, by run.
     ids: HashMap<String, String>,
+    /// The front ends' ids of messages with results, by call.
+    result_ids: HashMap<CallId, String>,
     turn: TurnNumber,
     attempt: u32,
     /// Reasoning messages of the attempt.
     thoughts: u32,
     is_thinking: bool,
+    /// The state that a relayed agent shares with its front ends.
+    state: Option<Value>,
+    /// Patches of the state since it was set. They are applied when the state is read, because each copies the state.
+    state_deltas: Vec<Value>,
+    /// The to-do list, once there was one.
+    todos: Option<Value>,
 }
 
 #[derive(Clone, Debug)]
@@ -66,6 +81,7 @@ enum MessageParts {
     Assistant { text: String, calls: Vec<Value> },
     Reasoning(String),
     Tool { call: String, content: String, error: Option<&'static str> },
+    Activity { activity: String, content: Value },
 }
 
 impl Conversation {
@@ -76,13 +92,8 @@ impl Conversation {
     pub(super) fn apply(&mut self, record: &Record) {
         let Some(activity) = Activity::of(&record.event) else { return };
         match activity {
-            Activity::Annotated { topic, data } => {
-                if let Some(RunAnnotation { run, message: Some(message) }) =
-                    RunAnnotation::read(topic, data)
-                {
-                    self.ids.insert(run, message);
-                }
-            }
+            Activity::Annotated { topic, data } => self.apply_annotation(topic, data),
+            Activity::TodosChanged { todos } => self.todos = Some(json!(todos)),
             Activity::MessageAccepted { command, content } => {
                 self.add_accepted_message(command, content);
             }
@@ -114,7 +125,8 @@ impl Conversation {
             Activity::CallEnded { call, tool, outcome, .. } if tool != RAISE_CAP => {
                 let (content, error) = outcome_text(outcome, self.lang);
                 let parts = MessageParts::Tool { call: call.to_string(), content, error };
-                self.messages.push(ThreadMessage { id: result_id(call), content: parts });
+                let id = self.result_ids.remove(call).unwrap_or_else(|| result_id(call));
+                self.messages.push(ThreadMessage { id, content: parts });
             }
             Activity::StageEnded {
                 stage: Stage::Aggregation,
@@ -123,6 +135,82 @@ impl Conversation {
             } if !text.is_empty() => {
                 let content = MessageParts::Assistant { text: text.to_owned(), calls: Vec::new() };
                 self.messages.push(ThreadMessage { id: answer_id(self.turn), content });
+            }
+            _ => {}
+        }
+    }
+
+    fn apply_annotation(&mut self, topic: &str, data: &Value) {
+        match topic {
+            EVENT_TOPIC => self.apply_upstream(data),
+            ENGINE_STATE => self.set_state(ag_ui::shared_state(data).cloned()),
+            _ => {
+                if let Some(annotation) = RunAnnotation::read(topic, data) {
+                    self.apply_run(annotation);
+                }
+            }
+        }
+    }
+
+    fn apply_run(&mut self, annotation: RunAnnotation) {
+        let RunAnnotation { run, message, results } = annotation;
+        for (call, id) in results {
+            self.result_ids.entry(call).or_insert(id);
+        }
+        let Some(message) = message else { return };
+        // The annotation may follow its message, if another process writes the session.
+        let provisional = format!("{}.message", message_command(&run));
+        let queued = self.queue.iter_mut().map(|(_, message)| message);
+        if let Some(known) =
+            queued.chain(self.messages.last_mut()).find(|known| known.id == provisional)
+        {
+            known.id.clone_from(&message);
+        }
+        self.ids.insert(run, message);
+    }
+
+    fn set_state(&mut self, state: Option<Value>) {
+        self.state = state;
+        self.state_deltas.clear();
+    }
+
+    /// The state that a relayed agent shares with its front ends; `None` if there is none.
+    fn shared_state(&self) -> Option<Value> {
+        let empty = || (!self.state_deltas.is_empty()).then(|| json!({}));
+        let mut state = self.state.clone().or_else(empty)?;
+        for delta in &self.state_deltas {
+            patch(&mut state, delta);
+        }
+        Some(state)
+    }
+
+    /// Applies an event of a relayed agent, as the AG-UI client does.
+    fn apply_upstream(&mut self, event: &Value) {
+        let Some(mut event) = forwardable(event) else { return };
+        let id = event["messageId"].as_str().unwrap_or_default().to_owned();
+        match event["type"].as_str() {
+            Some("STATE_SNAPSHOT") => self.set_state(Some(event["snapshot"].take())),
+            Some("STATE_DELTA") => self.state_deltas.push(event["delta"].take()),
+            Some("ACTIVITY_SNAPSHOT") => {
+                let known = self.messages.iter_mut().rfind(|message| message.id == id);
+                let activity = event["activityType"].as_str().unwrap_or_default().to_owned();
+                let content = MessageParts::Activity { activity, content: event["content"].take() };
+                match known {
+                    Some(known) if event["replace"] == true => known.content = content,
+                    Some(_) => {}
+                    None => self.messages.push(ThreadMessage { id, content }),
+                }
+            }
+            Some("ACTIVITY_DELTA") => {
+                let known = self.messages.iter_mut().rfind(|message| message.id == id);
+                if let Some(ThreadMessage {
+                    content: MessageParts::Activity { activity, content },
+                    ..
+                }) = known
+                    && patch(content, &event["patch"])
+                {
+                    *activity = event["activityType"].as_str().unwrap_or_default().to_owned();
+                }
             }
             _ => {}
         }
@@ -158,9 +246,10 @@ impl Conversation {
         if text.is_empty() {
             return;
         }
-        if let (true, Some(ThreadMessage { content: MessageParts::Reasoning(known), .. })) =
-            (self.is_thinking, self.messages.last_mut())
-        {
+        // An activity of a relayed agent may stand between two parts of it.
+        let mut newest = self.messages.iter_mut().rev().map(|message| &mut message.content);
+        let last = newest.find(|content| !matches!(content, MessageParts::Activity { .. }));
+        if let (true, Some(MessageParts::Reasoning(known))) = (self.is_thinking, last) {
             known.push_str(text);
             return;
         }
@@ -189,6 +278,18 @@ impl Conversation {
         *self.assistant_message(step) = MessageParts::Assistant { text, calls };
     }
 
+    /// The events that bring a client to this point: the state, if there is one, and then the messages.
+    pub(super) fn events(&self) -> Vec<String> {
+        let state = self.shared_state().filter(|state| json_patch::size(state) <= BYTES_MAX);
+        let state = state.map(|state| json!({ "type": "STATE_SNAPSHOT", "snapshot": state }));
+        let todos = self.todos.as_ref().map(|todos| {
+            let delta = json!([{ "op": "add", "path": "/todos", "value": todos }]);
+            json!({ "type": "STATE_DELTA", "delta": delta })
+        });
+        let state = state.into_iter().chain(todos).map(|event| event.to_string());
+        state.chain([self.encode()]).collect()
+    }
+
     /// `MESSAGES_SNAPSHOT` with the newest messages that fit.
     pub(super) fn encode(&self) -> String {
         let queued = self.queue.iter().map(|(_, message)| message);
@@ -215,6 +316,9 @@ impl ThreadMessage {
             MessageParts::User(blocks) => {
                 json!({ "id": id, "role": "user", "content": user_content(blocks) })
             }
+            MessageParts::Activity { activity, content } => json!({
+                "id": id, "role": "activity", "activityType": activity, "content": content,
+            }),
             MessageParts::Reasoning(text) => {
                 json!({ "id": id, "role": "reasoning", "content": text })
             }
@@ -238,6 +342,12 @@ impl ThreadMessage {
             }
         }
     }
+}
+
+/// Applies a patch, if it fits. Returns whether it does.
+fn patch(value: &mut Value, operations: &Value) -> bool {
+    let operations = operations.as_array().map_or(&[][..], Vec::as_slice);
+    json_patch::patch(value, operations, BYTES_MAX).is_ok()
 }
 
 fn user_content(blocks: &[Block]) -> Value {

@@ -15,9 +15,9 @@ use super::{input::RunInput, projector::AgUiProjector};
 use crate::{
     admission::AdmissionPermit,
     front_end::{
-        EventSink, PagedReader, Prelude, Projection as _, RESUME, RunAction, RunAnnotation,
-        StreamCursor, StreamPlan, Submission, Thread, cancel_thread, encode_uri, json_body,
-        message_command, offer_tools, query_of, respond, submit_run,
+        EventSink, PagedReader, Prelude, Projection as _, RESUME, RunAction, StreamCursor,
+        StreamPlan, Submission, Thread, cancel_thread, encode_uri, json_body, message_command,
+        offer_tools, query_of, respond, submit_input, submit_run,
     },
     http_api::{Caller, fault_response},
     problem::Problem,
@@ -133,17 +133,19 @@ pub(super) async fn begin(
         Some(thread) => thread,
         None => Thread::open(server, caller, &permit, id, input.system()).await?,
     };
-    let (actions, message) = input.find_new_parts(&thread)?;
+    let (actions, annotation) = input.find_new_parts(&thread)?;
     offer_tools(server, caller, &thread, &input.tools).await?;
     if actions.is_empty() {
         return join_thread(server, caller, permit, (id, root), thread).await;
     }
     let has_message = actions.iter().any(|action| matches!(action, RunAction::Message(_)));
     let actions = thread.complete_actions(&input.run_id, actions)?;
-    let annotation = RunAnnotation { run: input.run_id.clone(), message };
     let head = thread.state.head;
-    let at = submit_run(server, caller, &thread, Submission { annotation, actions }).await?;
     let own = has_message.then(|| message_command(&input.run_id));
+    if let Some(input) = input.agent_input(own.clone()) {
+        submit_input(server, caller, &thread, &annotation.run, input).await?;
+    }
+    let at = submit_run(server, caller, &thread, Submission { annotation, actions }).await?;
     // The client has seen less, or this run before.
     let is_behind = at < head || (has_message && seen < thread.state.turns);
     let after = (at, usize::MAX);

@@ -2,7 +2,8 @@
 
 use budao_core::{
     Fault, Kind,
-    event::{Decision, QuestionId},
+    ag_ui::AgentInput,
+    event::{CommandId, Decision, QuestionId},
     fault::{Fact, Operation},
     message::{Block, CallId},
     remote::{WorkerError, WorkerReport},
@@ -12,10 +13,10 @@ use serde_json::{Map, Value};
 
 use super::projector::result_id;
 use crate::front_end::{
-    FrontEndTool, RunAction, Thread, check_id, constraint_fault, turn_of_answer,
+    FrontEndTool, RunAction, RunAnnotation, Thread, check_id, constraint_fault, turn_of_answer,
 };
 
-/// The body of `POST /ag-ui`. Fields that Budao does not use are not read: `state`, `context`, `forwardedProps`.
+/// The body of `POST /ag-ui`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RunInput {
@@ -26,6 +27,13 @@ pub(super) struct RunInput {
     pub(super) tools: Vec<FrontEndTool>,
     #[serde(default)]
     resume: Vec<ResumeEntry>,
+    /// For a relayed agent, as `context` and `forwarded_props`.
+    #[serde(default)]
+    state: Value,
+    #[serde(default)]
+    context: Value,
+    #[serde(default)]
+    forwarded_props: Value,
 }
 
 #[derive(Debug, Deserialize)]
@@ -70,6 +78,21 @@ impl RunInput {
         Ok(input)
     }
 
+    /// What the front end gives a relayed agent beside its message; `None` if it gives nothing.
+    pub(super) fn agent_input(&self, message: Option<CommandId>) -> Option<AgentInput> {
+        let is_empty = |value: &Value| match value {
+            Value::Object(map) => map.is_empty(),
+            other => other.is_null(),
+        };
+        let input = AgentInput {
+            message,
+            state: Some(self.state.clone()).filter(|state| !is_empty(state)),
+            context: self.context.as_array().cloned().unwrap_or_default(),
+            forwarded_props: self.forwarded_props.as_object().cloned().unwrap_or_default(),
+        };
+        (!input.is_empty()).then_some(input)
+    }
+
     /// The standing instructions that precede the conversation.
     pub(super) fn system(&self) -> Option<String> {
         let leading = self.messages.iter().take_while(|message| message.is_instruction());
@@ -97,35 +120,42 @@ impl RunInput {
         Ok(seen)
     }
 
-    /// The new parts: answers to interrupts, results of calls, and a message, with the id of the message.
+    /// The new parts: answers to interrupts, results of calls, and a message, with the annotation of their run.
     ///
     /// # Errors
     /// `constraint_violated` for content that cannot be read; `call_not_open` for a result of a call that was never made.
     pub(super) fn find_new_parts(
         &self,
         thread: &Thread,
-    ) -> Result<(Vec<RunAction>, Option<String>), Fault> {
+    ) -> Result<(Vec<RunAction>, RunAnnotation), Fault> {
         let mut actions = Vec::new();
+        let mut annotation = RunAnnotation::new(&self.run_id, None);
         for (index, entry) in self.resume.iter().enumerate() {
             actions.push(entry.to_action(index)?);
         }
         let last_answer = self.messages.iter().rposition(|message| message.role == "assistant");
         let tail = last_answer.map_or(0, |index| index + 1);
-        let (mut blocks, mut id) = (Vec::new(), None);
+        let mut blocks = Vec::new();
         for (index, message) in self.messages.iter().enumerate().skip(tail) {
             match message.role.as_str() {
                 "user" => {
                     blocks.extend(message.read_blocks(index)?);
-                    id = Some(message.id.clone());
+                    annotation.message = Some(message.id.clone());
                 }
-                "tool" => actions.extend(message.result(index, thread)?),
+                "tool" => {
+                    let result = message.result(index, thread)?;
+                    if let Some(RunAction::Result { call, .. }) = &result {
+                        annotation.results.insert(call.clone(), message.id.clone());
+                    }
+                    actions.extend(result);
+                }
                 _ => {}
             }
         }
         if !blocks.is_empty() {
             actions.push(RunAction::Message(blocks));
         }
-        Ok((actions, id))
+        Ok((actions, annotation))
     }
 }
 

@@ -4,8 +4,9 @@
 //! the AG-UI client accepts no event outside a run, and wants everything closed at its end.
 
 mod interrupts;
+mod upstream;
 
-use std::{fmt::Write as _, sync::Arc};
+use std::{collections::BTreeSet, fmt::Write as _, sync::Arc};
 
 use budao_core::{
     Fault, Kind, Lang, Record,
@@ -23,9 +24,7 @@ use serde_json::{Value, json};
 use super::conversation;
 use crate::{
     connection::Connection,
-    front_end::{
-        EventSink, Notices, PagedReader, Prelude, Projection, RunAnnotation, TurnCalls, run_of,
-    },
+    front_end::{EventSink, Notices, PagedReader, Prelude, Projection, TurnCalls, run_of},
 };
 
 /// The id of the message of an attempt at a step. The first attempt has the plain one.
@@ -89,6 +88,8 @@ pub(crate) struct AgUiProjector {
     /// The id that a front end gave the next run of the turn.
     next_run: Option<String>,
     step: Option<u32>,
+    /// The open steps of a relayed agent, by their names.
+    agent_steps: Vec<String>,
     attempt: u32,
     /// The open text message.
     text: Option<String>,
@@ -97,6 +98,8 @@ pub(crate) struct AgUiProjector {
     /// Reasoning messages of the attempt.
     reasoning_count: u32,
     calls: TurnCalls,
+    /// Results that a front end sent: it has a message of its own for each.
+    sent_results: BTreeSet<CallId>,
     /// Whether the next run begins with the conversation so far.
     must_send_snapshot: bool,
     /// The event that ended the last turn, for a client that joins after it.
@@ -118,11 +121,13 @@ impl AgUiProjector {
             run: format!("turn-{}", state.turns),
             next_run: None,
             step: None,
+            agent_steps: Vec::new(),
             attempt: 1,
             text: None,
             reasoning: None,
             reasoning_count: 0,
             calls: TurnCalls::default(),
+            sent_results: BTreeSet::new(),
             must_send_snapshot: false,
             last_end: None,
         }
@@ -204,6 +209,7 @@ impl AgUiProjector {
         self.close_reasoning(sink);
         self.close_text(sink);
         self.close_step(sink);
+        self.close_agent_steps(sink);
     }
 
     fn open_text(&mut self, id: String, sink: &mut EventSink) {
@@ -378,17 +384,13 @@ impl AgUiProjector {
                 self.message = Some(message.clone());
                 (self.run_count, self.attempt, self.reasoning_count) = (0, 1, 0);
                 self.next_run = None;
+                self.sent_results.clear();
                 self.begin_run(sink);
             }
             Activity::TurnEnded { stop, fault, usage, .. } => {
                 self.project_turn_end(stop, fault, usage, sink);
             }
-            Activity::Annotated { topic, data } => {
-                let annotation = RunAnnotation::read(topic, data)
-                    .filter(|annotation| annotation.message.is_none());
-                self.next_run =
-                    annotation.map(|annotation| annotation.run).or_else(|| self.next_run.take());
-            }
+            Activity::Annotated { topic, data } => self.project_annotation(topic, data, sink),
             Activity::ControlRequested { request: ControlRequest::Withdraw(command), .. }
                 if self.own_message.as_ref() == Some(command) =>
             {
@@ -434,6 +436,7 @@ impl AgUiProjector {
                     self.close_step(sink);
                     self.step = Some(step);
                     let name = format!("step-{step}");
+                    self.close_agent_step(&name, sink);
                     Self::push_event(sink, &json!({ "type": "STEP_STARTED", "stepName": name }));
                 }
             }
@@ -453,8 +456,13 @@ impl AgUiProjector {
             }
             Activity::QuestionClosed { .. } => self.begin_run(sink),
             Activity::CallEnded { call, tool, outcome, .. } if tool != RAISE_CAP => {
+                // A snapshot that begins the run has the result.
+                let is_in_snapshot = self.must_send_snapshot && self.state != RunState::Active;
                 self.begin_run(sink);
-                self.project_call_end(call, outcome, sink);
+                // The AG-UI client adds a message for each result, even if it has one for the call.
+                if !self.sent_results.remove(call) && !is_in_snapshot {
+                    self.project_call_end(call, outcome, sink);
+                }
             }
             Activity::TodosChanged { todos } => {
                 self.begin_run(sink);
@@ -493,8 +501,8 @@ impl AgUiProjector {
 
     /// Sends the start events of the open step, text and reasoning again, for a client that joins here.
     fn reopen_parts(&mut self, sink: &mut EventSink) {
-        if let Some(step) = self.step {
-            let name = format!("step-{step}");
+        let own = self.step.map(|step| format!("step-{step}"));
+        for name in own.iter().chain(&self.agent_steps) {
             Self::push_event(sink, &json!({ "type": "STEP_STARTED", "stepName": name }));
         }
         if let Some(id) = self.text.take() {
@@ -550,7 +558,7 @@ impl Projection for AgUiProjector {
         connection: Arc<Connection>,
         session: SessionId,
         until: Seq,
-    ) -> BoxFuture<'static, Result<String, Fault>> {
+    ) -> BoxFuture<'static, Result<Vec<String>, Fault>> {
         let lang = self.notices.language();
         Box::pin(async move {
             let reader = PagedReader { server: &connection.server, permit: &connection.permit };

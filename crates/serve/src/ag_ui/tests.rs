@@ -1,13 +1,6 @@
 //! The projection: a readable picture of one session, the client's own verifier over many, and cuts at every event.
 
-use budao_core::{
-    Event, Lang, Record, Timestamp,
-    event::{Decision, QuestionId, QuestionPurpose},
-    message::CallId,
-    session::Session,
-    spending::RAISE_CAP,
-    tool::{Outcome, Output},
-};
+use budao_core::{Event, Lang, Record, event::Decision, session::Session};
 use serde_json::{Value, json};
 
 use super::{conversation::Conversation, projector::AgUiProjector};
@@ -29,7 +22,7 @@ impl Stream {
         let mut sink = EventSink::default();
         self.conversation.apply(record);
         self.projector.project(record, &mut sink);
-        let events = sink.into_json(|| self.conversation.encode()).into_iter().enumerate();
+        let events = sink.into_json(|| self.conversation.events()).into_iter().enumerate();
         events.map(|(index, (json, _))| ((record.seq, index), json)).collect()
     }
 }
@@ -49,38 +42,8 @@ fn a_session_as_ag_ui_events() {
 
 #[test]
 fn a_question_about_a_cap_and_its_answer_name_the_cap() {
-    let mut records = generated::SessionGenerator::new(3).records;
-    let turn = records.iter().position(|it| matches!(it.event, Event::TurnStarted { .. })).unwrap();
-    records.truncate(turn + 1);
     let setting = "models.spending.turn";
-    let (call, question) = (CallId::from("raise"), QuestionId("ask".into()));
-    let asked = Event::QuestionAsked {
-        question: question.clone(),
-        call: call.clone(),
-        tool: RAISE_CAP.to_owned(),
-        arguments: json!({ "setting": setting, "spent": "0.9 USD", "cap": "1 USD", "more": "2 USD" }),
-        repairs: Vec::new(),
-        digest: "d".to_owned(),
-        idempotent: true,
-        reason: "the spending cap is reached".to_owned(),
-        purpose: QuestionPurpose::Permission,
-        expires_at: Timestamp::from_micros(1_800_000_000_000_000),
-    };
-    let answered = Event::QuestionAnswered {
-        question,
-        call: call.clone(),
-        decision: Decision::Allow,
-        by: "ada".to_owned(),
-        note: None,
-        arguments: None,
-    };
-    let data = json!({ "setting": setting, "more": "2 USD", "by": "ada" });
-    let outcome = Outcome::Done(Output { data, ..Output::default() });
-    let ended = Event::ToolCallEnded { call, tool: RAISE_CAP.to_owned(), outcome, duration_ms: 0 };
-    for event in [asked, answered, ended] {
-        let last = records.last().unwrap();
-        records.push(Record { seq: last.seq + 1, event, ..last.clone() });
-    }
+    let records = generated::raised_cap(setting, Decision::Allow);
     let events: Vec<String> = events_of(&records).into_iter().map(|(_, json)| json).collect();
     let text = events.join("\n");
     let question = format!(
@@ -91,6 +54,32 @@ fn a_question_about_a_cap_and_its_answer_name_the_cap() {
     assert!(!text.contains("TOOL_CALL_RESULT"), "the model made no call: {text}");
 }
 
+#[test]
+fn a_result_that_the_front_end_sent_is_not_sent_back_and_keeps_its_id_in_a_snapshot() {
+    let mut own = 0;
+    for seed in 0..50 {
+        let mut stream = Stream::new();
+        let records = generated::SessionGenerator::new(seed).records;
+        let events: Vec<_> = records.iter().flat_map(|record| stream.apply(record)).collect();
+        let snapshot = stream.conversation.encode();
+        for record in &records {
+            let Event::Annotated { data, .. } = &record.event else { continue };
+            let Some(results) = data["results"].as_object() else { continue };
+            for (call, id) in results {
+                own += 1;
+                let is_result = |json: &str| {
+                    json.contains("TOOL_CALL_RESULT")
+                        && json.contains(&format!(r#""toolCallId":"{call}""#))
+                };
+                assert!(!events.iter().any(|(_, json)| is_result(json)), "seed {seed}: {call}");
+                assert!(snapshot.contains(id.as_str().unwrap()), "seed {seed}: {snapshot}");
+                assert!(!snapshot.contains(&format!("{call}.result")), "seed {seed}: {snapshot}");
+            }
+        }
+    }
+    assert!(own > 10, "{own} results of front ends");
+}
+
 /// Reads streams, one JSON list a line; prints the number of streams that the verifier of the client accepts. Then
 /// applies them: the messages of the client equal the last line of each stream, a snapshot.
 const VERIFIER: &str = r#"
@@ -99,7 +88,7 @@ import { from, lastValueFrom, toArray } from "rxjs";
 import { createInterface } from "node:readline";
 let accepted = 0;
 for await (const line of createInterface({ input: process.stdin })) {
-  const { events, messages, joined } = JSON.parse(line);
+  const { events, messages, state, joined } = JSON.parse(line);
   const verified = await lastValueFrom(from(events).pipe(verifyEvents(false), toArray()));
   if (verified.length !== events.length) throw new Error("events were dropped");
   const input = { threadId: "thread", runId: "r", messages: [], state: {}, tools: [], context: [] };
@@ -111,10 +100,16 @@ for await (const line of createInterface({ input: process.stdin })) {
     const keyed = list.map((message, index) => [list.slice(0, index).filter(({ role }) => role === "assistant").length, message.role === "tool" ? message.id : "~", message]);
     return keyed.sort(([a, m], [b, n]) => a - b || (m < n ? -1 : m > n ? 1 : 0)).map(([, , message]) => message);
   };
-  const known = (list) => list.filter(({ role }) => role === "assistant" || role === "tool");
+  // A result of the front end is not in the stream, because a client has a message of its own for it.
+  const known = (list) => list.filter(({ role, id }) => role === "assistant" || (role === "tool" && !id.startsWith("own-")));
   const strip = (list) => JSON.stringify((joined ? sorted(known(list)) : known(list))
     .map(({ id, role, content, toolCalls, toolCallId }) => ({ id, role, content: content ?? "", toolCalls: toolCalls ?? [], toolCallId })));
   if (strip(last) !== strip(messages)) throw new Error(`messages differ:\n${strip(last)}\n${strip(messages)}`);
+  const sortedKeys = (value) => JSON.stringify(value, (_, inner) => (inner && typeof inner === "object" && !Array.isArray(inner) ? Object.fromEntries(Object.entries(inner).sort()) : inner));
+  const activities = (list) => sortedKeys(list.filter(({ role }) => role === "activity").sort((a, b) => (a.id < b.id ? -1 : 1)));
+  if (activities(last) !== activities(messages)) throw new Error(`activities differ:\n${activities(last)}\n${activities(messages)}`);
+  const lastState = mutations.map(({ state }) => state).filter(Boolean).at(-1) ?? {};
+  if (sortedKeys(lastState) !== sortedKeys(state)) throw new Error(`states differ:\n${sortedKeys(lastState)}\n${sortedKeys(state)}`);
   accepted++;
 }
 console.log(accepted);
@@ -124,7 +119,18 @@ console.log(accepted);
 fn verifier_line(events: &[String], conversation: &Conversation, joined: bool) -> String {
     let snapshot: Value = serde_json::from_str(&conversation.encode()).unwrap();
     let (events, messages) = (events.join(","), &snapshot["messages"]);
-    format!("{{\"joined\":{joined},\"events\":[{events}],\"messages\":{messages}}}\n")
+    let mut state = json!({});
+    for event in conversation.events() {
+        let event: Value = serde_json::from_str(&event).unwrap();
+        match event["type"].as_str() {
+            Some("STATE_SNAPSHOT") => state = event["snapshot"].clone(),
+            Some("STATE_DELTA") => state["todos"] = event["delta"][0]["value"].clone(),
+            _ => {}
+        }
+    }
+    format!(
+        "{{\"joined\":{joined},\"events\":[{events}],\"messages\":{messages},\"state\":{state}}}\n"
+    )
 }
 
 /// The lines of the verifier for a stream of the whole session.
@@ -143,7 +149,7 @@ fn joined_stream(records: &[Record], joined: usize) -> String {
     }
     let mut sink = EventSink::default();
     stream.projector.prelude(Prelude::Always, &mut sink);
-    let prelude = sink.into_json(|| stream.conversation.encode());
+    let prelude = sink.into_json(|| stream.conversation.events());
     let mut is_over = prelude.last().is_some_and(|(_, is_end)| *is_end);
     let mut events: Vec<String> = prelude.into_iter().map(|(json, _)| json).collect();
     for record in &records[joined..] {
@@ -153,7 +159,7 @@ fn joined_stream(records: &[Record], joined: usize) -> String {
         let mut sink = EventSink::default();
         stream.conversation.apply(record);
         stream.projector.project(record, &mut sink);
-        for (json, is_end) in sink.into_json(|| stream.conversation.encode()) {
+        for (json, is_end) in sink.into_json(|| stream.conversation.events()) {
             events.push(json);
             is_over |= is_end;
         }
@@ -190,16 +196,19 @@ fn resumed_stream(records: &[Record], cut: usize) -> String {
 
 #[test]
 fn the_verifier_of_the_client_accepts_generated_sessions_and_builds_the_same_messages() {
-    let (mut input, sessions) = (String::new(), generated::sessions());
-    for seed in 0..sessions {
-        let records = generated::SessionGenerator::new(seed).records;
-        let some = |of: usize| usize::try_from(seed.wrapping_mul(2_654_435_761) >> 8).unwrap() % of;
-        input.push_str(&whole_stream(&records));
-        input.push_str(&joined_stream(&records, some(records.len() + 1)));
-        input.push_str(&resumed_stream(&records, some(events_of(&records).len())));
-    }
-    if let Some(output) = generated::run_client(VERIFIER, &input) {
-        assert_eq!(output.trim(), (sessions * 3).to_string());
+    for seeds in generated::seeds() {
+        let (mut input, sessions) = (String::new(), seeds.end - seeds.start);
+        for seed in seeds {
+            let records = generated::SessionGenerator::new(seed).records;
+            let some =
+                |of: usize| usize::try_from(seed.wrapping_mul(2_654_435_761) >> 8).unwrap() % of;
+            input.push_str(&whole_stream(&records));
+            input.push_str(&joined_stream(&records, some(records.len() + 1)));
+            input.push_str(&resumed_stream(&records, some(events_of(&records).len())));
+        }
+        if let Some(output) = generated::run_client(VERIFIER, &input) {
+            assert_eq!(output.trim(), (sessions * 3).to_string());
+        }
     }
 }
 
@@ -221,7 +230,7 @@ fn a_projection_that_begins_with_the_running_turn_gives_the_same_events() {
             for record in records.iter().skip(began).filter(|record| record.turn == turn) {
                 let mut sink = EventSink::default();
                 projector.project(record, &mut sink);
-                let events = sink.into_json(|| "snapshot".to_owned()).into_iter().enumerate();
+                let events = sink.into_json(|| vec!["snapshot".to_owned()]).into_iter().enumerate();
                 rest.extend(events.map(|(index, (json, _))| ((record.seq, index), json)));
             }
             let plain = |events: &[((u64, usize), String)]| -> Vec<((u64, usize), String)> {
@@ -248,13 +257,13 @@ fn a_client_that_joins_at_any_record_has_the_whole_conversation() {
             stream.apply(record);
             let mut sink = EventSink::default();
             stream.projector.clone().prelude(Prelude::Always, &mut sink);
-            let events = sink.into_json(|| "\"snapshot\"".to_owned());
+            let events = sink.into_json(|| vec!["\"snapshot\"".to_owned()]);
             let kinds: Vec<Value> = events
                 .iter()
                 .map(|(json, _)| serde_json::from_str::<Value>(json).unwrap()["type"].clone())
                 .collect();
             assert_eq!(kinds.first().unwrap(), "RUN_STARTED", "seed {seed}");
-            assert_eq!(events[1].0, "\"snapshot\"");
+            assert_eq!(events[1].0, "\"snapshot\"", "seed {seed}");
         }
     }
 }
@@ -267,7 +276,7 @@ fn an_event_costs_a_few_microseconds() {
         for record in records {
             let mut sink = EventSink::default();
             projector.project(record, &mut sink);
-            events += sink.into_json(String::new).len();
+            events += sink.into_json(Vec::new).len();
         }
         events
     });

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use budao_core::{
     Event, Fault, Kind, Record, Timestamp,
+    ag_ui::EVENT_TOPIC,
     event::{
         CallStart, ChildLink, Decision, Epoch, QuestionId, QuestionPurpose, Scope, SessionId,
         Settings, StopReason,
@@ -12,6 +13,7 @@ use budao_core::{
     fault::{Fact, Operation},
     message::{Block, CallId, ModelStop, ToolUse, Usage},
     remote::{OfferedTool, ToolOffer, ToolRoute},
+    spending::RAISE_CAP,
     tool::{Outcome, Output, Todo},
     trace::Trace,
 };
@@ -25,13 +27,20 @@ pub(crate) struct SessionGenerator {
     pub(crate) records: Vec<Record>,
     turn: u64,
     calls: u64,
+    /// Whether a foreign agent answers, whose own events are recorded beside what they mean.
+    is_relayed: bool,
 }
 
 impl SessionGenerator {
     /// A session of a few turns.
     pub(crate) fn new(seed: u64) -> Self {
-        let mut session =
-            Self { seed: seed.wrapping_mul(2) + 1, records: Vec::new(), turn: 0, calls: 0 };
+        let mut session = Self {
+            seed: seed.wrapping_mul(2) + 1,
+            records: Vec::new(),
+            turn: 0,
+            calls: 0,
+            is_relayed: seed % 3 == 1,
+        };
         let settings = Settings { offers: vec![offer()], ..Settings::default() };
         session.push(Event::SessionOpened { settings, origin: None });
         for _ in 0..=session.below(3) {
@@ -64,7 +73,7 @@ impl SessionGenerator {
     fn run_turn(&mut self) {
         let next = self.turn + 1;
         let run = format!("run-{next}");
-        let annotation = RunAnnotation { run: run.clone(), message: Some(format!("user-{next}")) };
+        let annotation = RunAnnotation::new(&run, Some(format!("user-{next}")));
         self.push(Event::Annotated { topic: "serve.run".to_owned(), data: json!(annotation) });
         let command = message_command(&run);
         let mut content = vec![Block::Text(format!("question {next}"))];
@@ -150,6 +159,9 @@ impl SessionGenerator {
     fn deltas(&mut self, step: u32) -> (String, String) {
         let (mut thoughts, mut text) = (String::new(), String::new());
         for n in 0..self.below(5) {
+            if self.is_relayed {
+                self.agent_event();
+            }
             let piece = format!("piece {n} \"é\" ");
             if self.below(3) == 0 {
                 thoughts.push_str(&piece);
@@ -160,6 +172,29 @@ impl SessionGenerator {
             }
         }
         (thoughts, text)
+    }
+
+    /// An event that the relay recorded as it came.
+    fn agent_event(&mut self) {
+        let (n, activity) = (self.records.len(), format!("activity-{}", self.turn));
+        let step = |change: &str, name: &str| json!({ "type": format!("STEP_{change}"), "stepName": name });
+        let mut events = vec![
+            step("STARTED", "plan"),
+            step("STARTED", "step-2"),
+            step("FINISHED", "plan"),
+            step("FINISHED", "never"),
+            json!({ "type": "STATE_SNAPSHOT", "snapshot": { "n": n } }),
+            json!({ "type": "STATE_DELTA", "delta": [{ "op": "add", "path": "/last", "value": n }] }),
+            json!({ "type": "ACTIVITY_SNAPSHOT", "messageId": activity, "activityType": "search", "content": { "found": 0 } }),
+            json!({ "type": "ACTIVITY_SNAPSHOT", "messageId": activity, "activityType": "search", "content": { "found": -1 }, "replace": false }),
+            json!({ "type": "ACTIVITY_DELTA", "messageId": activity, "activityType": "search", "patch": [{ "op": "replace", "path": "/found", "value": n }] }),
+            json!({ "type": "CUSTOM", "name": "progress", "value": null, "metadata": null, "timestamp": null }),
+            json!({ "type": "RUN_STARTED" }),
+            json!({ "type": "TEXT_MESSAGE_CONTENT", "messageId": "theirs", "delta": "never shown" }),
+        ];
+        let some = usize::try_from(self.below(events.len() as u64)).unwrap();
+        let data = events.swap_remove(some);
+        self.push(Event::Annotated { topic: EVENT_TOPIC.to_owned(), data });
     }
 
     fn run_calls(&mut self, calls: &[(CallId, u64)]) {
@@ -218,10 +253,19 @@ impl SessionGenerator {
             }
             self.ended(&call, "write");
         }
-        for (call, _) in calls.iter().filter(|(_, kind)| *kind == 2) {
+        for (number, (call, _)) in calls.iter().enumerate().filter(|(_, (_, kind))| *kind == 2) {
+            if number.is_multiple_of(2) {
+                // The front end has a message of its own for this result.
+                let mut annotation = RunAnnotation::new(format!("result-{call}"), None);
+                annotation.results.insert(call.clone(), format!("own-{call}"));
+                self.push(Event::Annotated {
+                    topic: "serve.run".to_owned(),
+                    data: json!(annotation),
+                });
+            }
             self.ended(call, "pick");
         }
-        if self.below(4) == 0 {
+        if !self.is_relayed && self.below(4) == 0 {
             self.push(Event::TodosChanged { todos: Vec::<Todo>::new() });
         }
     }
@@ -261,6 +305,47 @@ impl SessionGenerator {
     }
 }
 
+/// The records of a turn that begins, and asks a person for more money; the person says yes or no.
+pub(crate) fn raised_cap(setting: &str, decision: Decision) -> Vec<Record> {
+    let mut records = SessionGenerator::new(3).records;
+    let turn = records.iter().position(|it| matches!(it.event, Event::TurnStarted { .. })).unwrap();
+    records.truncate(turn + 1);
+    let (call, question) = (CallId::from("raise"), QuestionId("ask".into()));
+    let asked = Event::QuestionAsked {
+        question: question.clone(),
+        call: call.clone(),
+        tool: RAISE_CAP.to_owned(),
+        arguments: json!({ "setting": setting, "spent": "0.9 USD", "cap": "1 USD", "more": "2 USD" }),
+        repairs: Vec::new(),
+        digest: "d".to_owned(),
+        idempotent: true,
+        reason: "the spending cap is reached".to_owned(),
+        purpose: QuestionPurpose::Permission,
+        expires_at: Timestamp::from_micros(1_800_000_000_000_000),
+    };
+    let answered = Event::QuestionAnswered {
+        question,
+        call: call.clone(),
+        decision,
+        by: "ada".to_owned(),
+        note: None,
+        arguments: None,
+    };
+    let data = json!({ "setting": setting, "more": "2 USD", "by": "ada" });
+    let outcome = match decision {
+        Decision::Allow => Outcome::Done(Output { data, ..Output::default() }),
+        Decision::Deny => Fault::new(Kind::DeniedByPerson, Operation::ToolCall)
+            .with(Fact::ToolName, RAISE_CAP)
+            .into(),
+    };
+    let ended = Event::ToolCallEnded { call, tool: RAISE_CAP.to_owned(), outcome, duration_ms: 0 };
+    for event in [asked, answered, ended] {
+        let last = records.last().unwrap();
+        records.push(Record { seq: last.seq + 1, event, ..last.clone() });
+    }
+    records
+}
+
 fn retry(attempt: u32) -> Event {
     Event::RetryScheduled {
         operation: Operation::ModelRequest,
@@ -298,10 +383,13 @@ fn offer() -> ToolOffer {
     ToolOffer { worker: WORKER.to_owned(), by: "local/user".to_owned(), tools: vec![tool] }
 }
 
-/// The number of sessions whose streams the clients read; `BUDAO_SESSIONS` sets another one.
-pub(crate) fn sessions() -> u64 {
+/// The seeds of the sessions whose streams the clients read, in batches that fit into memory. `BUDAO_SESSIONS` sets how
+/// many there are.
+pub(crate) fn seeds() -> impl Iterator<Item = std::ops::Range<u64>> {
+    const BATCH: usize = 500;
     let wanted = std::env::var("BUDAO_SESSIONS").ok();
-    wanted.and_then(|number| number.parse().ok()).unwrap_or(600)
+    let sessions: u64 = wanted.and_then(|number| number.parse().ok()).unwrap_or(600);
+    (0..sessions).step_by(BATCH).map(move |from| from..sessions.min(from + BATCH as u64))
 }
 
 /// Runs a program of the released clients with this standard input, if they were fetched. Returns what it prints.

@@ -1,9 +1,12 @@
 //! Identifiers: the commands of a run, the annotation that a run leaves in the session, and the cursor of a stream.
 
+use std::collections::BTreeMap;
+
 use budao_core::{
     Fault, Kind,
     event::{CommandBody, CommandId, Epoch, Seq, SessionId},
     fault::{Fact, FactValue, Operation},
+    message::CallId,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -61,9 +64,17 @@ pub(crate) struct RunAnnotation {
     /// The front end's id of the message; absent if the run brings answers to questions or results of calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
+    /// The front end's ids of its messages with the results of calls, by call.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) results: BTreeMap<CallId, String>,
 }
 
 impl RunAnnotation {
+    /// The annotation of a run with a message, or without one.
+    pub(crate) fn new(run: impl Into<String>, message: Option<String>) -> Self {
+        Self { run: run.into(), message, results: BTreeMap::new() }
+    }
+
     /// The command that writes the annotation.
     pub(super) fn command(&self) -> (CommandId, CommandBody) {
         let data = serde_json::json!(self);

@@ -83,15 +83,15 @@ impl EventSink {
         (end.map_or(self.0.len(), |end| end + 1), end.is_some())
     }
 
-    /// The events as JSON, with `snapshot` in the place of each snapshot, and whether each ends the stream.
+    /// The events as JSON, with those of `snapshot` in the place of each snapshot, and whether each ends the stream.
     #[cfg(test)]
-    pub(crate) fn into_json(self, snapshot: impl Fn() -> String) -> Vec<(String, bool)> {
+    pub(crate) fn into_json(self, snapshot: impl Fn() -> Vec<String>) -> Vec<(String, bool)> {
         let json = |event| match event {
-            StreamEvent::Plain(json) => (json, false),
-            StreamEvent::Snapshot => (snapshot(), false),
-            StreamEvent::End(json) => (json, true),
+            StreamEvent::Plain(json) => vec![(json, false)],
+            StreamEvent::Snapshot => snapshot().into_iter().map(|json| (json, false)).collect(),
+            StreamEvent::End(json) => vec![(json, true)],
         };
-        self.0.into_iter().map(json).collect()
+        self.0.into_iter().flat_map(json).collect()
     }
 }
 
@@ -106,13 +106,13 @@ pub(crate) trait Projection: Send {
     /// Adds the events that bring a client to the current position.
     fn prelude(&mut self, prelude: Prelude, sink: &mut EventSink);
 
-    /// The event with the conversation up to a position.
+    /// The events with the conversation up to a position.
     fn snapshot(
         &self,
         connection: Arc<Connection>,
         session: SessionId,
         until: Seq,
-    ) -> BoxFuture<'static, Result<String, Fault>>;
+    ) -> BoxFuture<'static, Result<Vec<String>, Fault>>;
 
     /// The text after the last event.
     fn trailer(&self) -> &'static str {
@@ -344,7 +344,13 @@ impl RunStream {
                         let connection = Arc::clone(&self.connection.0);
                         let until = seq.unwrap_or(self.last_seq);
                         let reading = self.projection.snapshot(connection, session, until);
-                        reading.await?
+                        let mut events = reading.await?;
+                        let last = events.pop().unwrap_or_default();
+                        // Without an id: a client that is cut off here gets all of the snapshot again.
+                        for json in events {
+                            let _ = write!(text, "data: {json}\n\n");
+                        }
+                        last
                     }
                 };
                 let written = match seq {

@@ -6,12 +6,14 @@
 use std::sync::Arc;
 
 use budao_core::{
-    Fault,
-    event::{CommandBody, CommandId, Decision, QuestionId, Seq},
+    Fault, Kind,
+    ag_ui::{AgentInput, ENGINE_NAME, INPUT_TOPIC},
+    event::{CommandBody, CommandId, Decision, QuestionId, Seq, Settings},
     message::{Block, CallId},
     remote::WorkerReport,
 };
-use serde_json::Value;
+use futures::future;
+use serde_json::{Value, json};
 
 use super::{
     Thread, WORKER,
@@ -62,14 +64,55 @@ pub(crate) async fn submit_run(
 ) -> Result<Seq, Fault> {
     let Submission { annotation, actions } = submission;
     let (command, body) = annotation.command();
-    let at = submit(server, caller, thread, command, body).await?;
-    for action in actions {
-        for (command, body) in commands_for(&annotation.run, action, thread) {
-            submit(server, caller, thread, command, body).await?;
+    let noted = submit(server, caller, thread, command, body);
+    let commands =
+        actions.into_iter().flat_map(|action| commands_for(&annotation.run, action, thread));
+    let mut commands: Vec<_> = commands.collect();
+    let at = match (commands.pop(), commands.is_empty()) {
+        // Both wait in the session's queue at the same time, so one commit has them.
+        (Some((command, body)), true) => {
+            let (noted, sent) =
+                future::join(noted, submit(server, caller, thread, command, body)).await;
+            noted?.min(sent?)
         }
-    }
+        (last, _) => {
+            let at = noted.await?;
+            for (command, body) in commands.into_iter().chain(last) {
+                submit(server, caller, thread, command, body).await?;
+            }
+            at
+        }
+    };
     server.command_submitted(thread.session);
     Ok(at)
+}
+
+/// Submits what a front end gives a relayed agent beside the message of a run. Another engine takes no such input.
+/// A run that was submitted before keeps the input that it had.
+///
+/// # Errors
+/// `limit_reached` if the input is larger than the relay allows.
+pub(crate) async fn submit_input(
+    server: &Arc<Server>,
+    caller: &Caller,
+    thread: &Thread,
+    run: &str,
+    input: AgentInput,
+) -> Result<(), Fault> {
+    let labels = &thread.state.settings.labels;
+    if labels.get(Settings::ENGINE).is_none_or(|engine| engine != ENGINE_NAME) {
+        return Ok(());
+    }
+    let has_started =
+        thread.state.turn.as_ref().map(|turn| &turn.message) == input.message.as_ref();
+    if has_started && input.message.is_some() {
+        return Ok(());
+    }
+    let body = CommandBody::Annotate { topic: INPUT_TOPIC.to_owned(), data: json!(input) };
+    match submit(server, caller, thread, run_command(run, "input"), body).await {
+        Err(fault) if fault.kind() == Kind::CommandRepeated => Ok(()),
+        submitted => submitted.map(drop),
+    }
 }
 
 async fn submit(

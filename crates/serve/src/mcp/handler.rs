@@ -192,7 +192,7 @@ async fn ask(
     };
     let message = RunAction::Message(vec![Block::Text(arguments.message.clone())]);
     let actions = thread.complete_actions(&id, vec![message])?;
-    let annotation = RunAnnotation { run: id.clone(), message: Some(id.clone()) };
+    let annotation = RunAnnotation::new(&id, Some(id.clone()));
     let seq = submit_run(server, caller, &thread, Submission { annotation, actions }).await?;
     let run = format!("{}.{}.{seq}", thread.session, thread.epoch);
     if request.era == Era::Stateless && request.has_tasks() {
@@ -312,7 +312,7 @@ async fn answer_task_questions(
     let (outcome, thread) = found.outcome(server, caller, FollowOptions::default()).await?;
     let actions = tasks::read_answers(&outcome, responses);
     if outcome.state() == RunState::InputRequired && !actions.is_empty() {
-        let annotation = RunAnnotation { run, message: None };
+        let annotation = RunAnnotation::new(run, None);
         submit_answers(server, caller, &thread, annotation, actions).await?;
     }
     Ok(json!({}))
@@ -328,8 +328,7 @@ async fn submit_answers(
     // The id of an answer follows from its question, so that a repeated answer is the same one.
     for action in actions {
         let RunAction::Answer { question, .. } = &action else { continue };
-        let annotation =
-            RunAnnotation { run: format!("{}:{}", annotation.run, question.0), message: None };
+        let annotation = RunAnnotation::new(format!("{}:{}", annotation.run, question.0), None);
         submit_run(server, caller, thread, Submission { annotation, actions: vec![action] })
             .await?;
     }

@@ -229,10 +229,16 @@ pub(crate) async fn own_message(
 ) -> Result<Option<CommandId>, Fault> {
     let page = reader.page(session, at, 1).await?;
     let Some(stored) = page.records.first().filter(|_| page.gap.is_none()) else { return Ok(None) };
-    let Event::Annotated { topic, data } = stored.event()? else { return Ok(None) };
-    let annotation = RunAnnotation::read(&topic, &data)
-        .filter(|annotation| annotation.message.is_some() || annotation.run.starts_with("retry-"));
-    Ok(annotation.map(|annotation| message_command(&annotation.run)))
+    Ok(match stored.event()? {
+        Event::Annotated { topic, data } => RunAnnotation::read(&topic, &data)
+            .filter(|it| it.message.is_some() || it.run.starts_with("retry-"))
+            .map(|annotation| message_command(&annotation.run)),
+        // The annotation follows its message, if another process writes the session and took them in this order.
+        Event::MessageAccepted { command, .. } | Event::RetryAccepted { command, .. } => {
+            Some(command)
+        }
+        _ => None,
+    })
 }
 
 async fn stream(

@@ -91,8 +91,7 @@ impl ChatInput {
                 if blocks.is_empty() {
                     return Err(constraint_fault("messages.parts", "text or pictures", &last.id));
                 }
-                let annotation =
-                    RunAnnotation { run: last.id.clone(), message: Some(last.id.clone()) };
+                let annotation = RunAnnotation::new(&last.id, Some(last.id.clone()));
                 let actions =
                     thread.complete_actions(&last.id, vec![RunAction::Message(blocks)])?;
                 Ok(Submission { annotation, actions })
@@ -123,7 +122,7 @@ fn regenerate(thread: &Thread) -> Result<Submission, Fault> {
     let failed = thread.state.last.as_ref().filter(|last| last.stop == StopReason::Failed);
     match (failed, thread.is_idle()) {
         (Some(last), true) => {
-            let annotation = RunAnnotation { run: format!("retry-{}", last.number), message: None };
+            let annotation = RunAnnotation::new(format!("retry-{}", last.number), None);
             Ok(Submission { annotation, actions: vec![RunAction::Retry] })
         }
         _ => {
@@ -146,7 +145,7 @@ impl UiMessage {
         }
         let digest = Sha256::digest(format!("{answers:?}"));
         let name: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
-        let annotation = RunAnnotation { run: format!("{}-{name}", self.id), message: None };
+        let annotation = RunAnnotation::new(format!("{}-{name}", self.id), None);
         Ok(Submission { annotation, actions: answers })
     }
 }

@@ -9,6 +9,7 @@ use budao_core::{
     fault::{Operation, text},
     message::{Block, CallId, Usage, text_of},
     session::Session,
+    spending::RAISE_CAP,
     tool::Outcome,
 };
 use futures::future::BoxFuture;
@@ -390,7 +391,8 @@ impl UiProjector {
                 let note = answer.and_then(|answer| answer.note);
                 self.project_question_end(&question.0, call, approved, note, sink);
             }
-            Activity::CallEnded { call, outcome, .. } => {
+            // The end of its question ends the part of a raised cap.
+            Activity::CallEnded { call, tool, outcome, .. } if tool != RAISE_CAP => {
                 self.begin_message(sink);
                 self.project_call_end(call, outcome, sink);
             }
@@ -461,7 +463,7 @@ impl Projection for UiProjector {
         _: Arc<Connection>,
         _: SessionId,
         _: Seq,
-    ) -> BoxFuture<'static, Result<String, Fault>> {
+    ) -> BoxFuture<'static, Result<Vec<String>, Fault>> {
         // This protocol has no such chunk.
         Box::pin(async { Err(Fault::new(Kind::Bug, Operation::ServeRequest)) })
     }

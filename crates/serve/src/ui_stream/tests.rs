@@ -1,6 +1,6 @@
 //! The projection: a readable picture of one session, and the reader of the AI SDK over many.
 
-use budao_core::{Event, Lang, Record, session::Session};
+use budao_core::{Event, Lang, Record, event::Decision, session::Session};
 
 use super::projector::{UiProjector, UiVersion};
 use crate::front_end::{EventSink, Projection as _, generated};
@@ -11,7 +11,7 @@ fn chunks_of(version: UiVersion, records: &[Record]) -> Vec<(u64, String)> {
     for record in records {
         let mut sink = EventSink::default();
         projector.project(record, &mut sink);
-        let json = sink.into_json(String::new).into_iter();
+        let json = sink.into_json(Vec::new).into_iter();
         chunks.extend(json.map(|(json, _)| (record.seq, json)));
     }
     chunks
@@ -56,29 +56,50 @@ console.log(read);
 
 #[test]
 fn the_reader_of_the_sdk_accepts_generated_turns_and_shows_their_text() {
-    let (mut input, mut streams) = (String::new(), 0);
-    for seed in 0..generated::sessions() {
-        let records = generated::SessionGenerator::new(seed).records;
-        let last = records.last().map_or(0, |record| record.turn);
-        let turn: Vec<Record> =
-            records.iter().filter(|record| record.turn == last).cloned().collect();
-        let text: String = turn.iter().filter_map(answer_text).collect();
-        let is_abandoned = |record: &Record| matches!(record.event, Event::AnswerAbandoned { .. });
-        for version in [UiVersion::V7, UiVersion::V6] {
-            // Version 6 cannot take text back.
-            let is_exact = version == UiVersion::V7 || !turn.iter().any(is_abandoned);
-            let chunks: Vec<String> = chunks_of(version, &records)
-                .into_iter()
-                .filter(|(seq, _)| turn.iter().any(|record| record.seq == *seq))
-                .map(|(_, json)| json)
-                .collect();
-            let text = serde_json::to_string(&is_exact.then_some(&text)).unwrap();
-            input.push_str(&format!("{{\"chunks\":[{}],\"text\":{text}}}\n", chunks.join(",")));
-            streams += 1;
+    for seeds in generated::seeds() {
+        let (mut input, mut streams) = (String::new(), 0);
+        for seed in seeds {
+            let records = generated::SessionGenerator::new(seed).records;
+            let last = records.last().map_or(0, |record| record.turn);
+            let turn: Vec<Record> =
+                records.iter().filter(|record| record.turn == last).cloned().collect();
+            let text: String = turn.iter().filter_map(answer_text).collect();
+            let is_abandoned =
+                |record: &Record| matches!(record.event, Event::AnswerAbandoned { .. });
+            for version in [UiVersion::V7, UiVersion::V6] {
+                // Version 6 cannot take text back.
+                let is_exact = version == UiVersion::V7 || !turn.iter().any(is_abandoned);
+                let chunks: Vec<String> = chunks_of(version, &records)
+                    .into_iter()
+                    .filter(|(seq, _)| turn.iter().any(|record| record.seq == *seq))
+                    .map(|(_, json)| json)
+                    .collect();
+                let text = serde_json::to_string(&is_exact.then_some(&text)).unwrap();
+                input.push_str(&format!("{{\"chunks\":[{}],\"text\":{text}}}\n", chunks.join(",")));
+                streams += 1;
+            }
+        }
+        if let Some(output) = generated::run_client(READER, &input) {
+            assert_eq!(output.trim(), streams.to_string());
         }
     }
-    if let Some(output) = generated::run_client(READER, &input) {
-        assert_eq!(output.trim(), streams.to_string());
+}
+
+#[test]
+fn a_question_about_a_cap_has_one_end_however_it_is_answered() {
+    for (decision, end) in
+        [(Decision::Allow, "tool-output-available"), (Decision::Deny, "tool-output-denied")]
+    {
+        let records = generated::raised_cap("models.spending.turn", decision);
+        for version in [UiVersion::V7, UiVersion::V6] {
+            let chunks = chunks_of(version, &records);
+            let ends: Vec<&str> = chunks
+                .iter()
+                .filter(|(_, json)| json.contains(r#""tool-output-"#))
+                .map(|(_, json)| json.as_str())
+                .collect();
+            assert!(ends.len() == 1 && ends[0].contains(end), "{decision:?}: {ends:?}");
+        }
     }
 }
 
