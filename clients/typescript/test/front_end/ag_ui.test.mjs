@@ -99,8 +99,14 @@ test("a front end runs its own tool, and the turn goes on with the result", asyn
   const second = await run(agent, { tools });
   assert.equal(second.events.at(-1).type, "RUN_FINISHED");
   assert.equal(agent.messages.at(-1).content, "You picked.");
-  const result = second.events.find((event) => event.type === "TOOL_CALL_RESULT");
-  assert.equal(result.content, '{"color":"red"}');
+  const results = (messages) => messages.filter(({ role }) => role === "tool").map(({ id, content }) => [id, content]);
+  assert.deepEqual(results(agent.messages), [["r1", '{"color":"red"}']], "the result is there once, as the front end's own message");
+  say(agent, "and?");
+  await run(agent, { tools });
+  const Agent = resumable(HttpAgent);
+  const reloaded = new Agent({ url: `http://127.0.0.1:${server.port}/ag-ui`, headers, threadId: "thread-1" });
+  await reloaded.connectAgent();
+  assert.equal(results(reloaded.messages)[0][0], "r1", "after a reload it has the same id");
 
   const hasty = agentAt(server.port, { threadId: "thread-hasty" });
   say(hasty, "go");

@@ -149,6 +149,45 @@ test("WorkflowChatTransport continues by its count of chunks after every cut", a
   await server.stop();
 });
 
+test("WorkflowChatTransport holds conversations with a tool, an approval and a failure, over a line that is cut", async () => {
+  const look = `[[step]]\nthink = "Let me look."\ntext = "I look."\n[[step.call]]\ntool = "fs_glob"\narguments = { pattern = "*" }\n`;
+  const script = `order = "history"\n${look}[[step]]\ntext = "I write it."\n${call}[[step]]\ntext = "Written."\nrepeat = "forever"\n`;
+  const server = await startServer({ script });
+  const failing = await startServer({ script: '[[step]]\nfault = "model_authentication"\n[[step]]\ntext = "Back."\nrepeat = "forever"\n' });
+  const workflowAt = (port) =>
+    new WorkflowChatTransport({
+      api: `http://127.0.0.1:${port}/api/chat`,
+      maxConsecutiveErrors: 50,
+      fetch: (url, init) => fetch(url, { ...init, headers: { ...init?.headers, ...headers } }),
+      prepareSendMessagesRequest: ({ id, messages, trigger, messageId }) => ({ body: { id, messages, trigger, messageId } }),
+    });
+  const proxy = await startProxy(server.port, (n) => ({ cutAfter: 1500 + 400 * n }));
+  const quiet = console.error;
+  console.error = () => {};
+  for (const approved of [true, false]) {
+    fs.rmSync(path.join(server.home, "done.txt"), { force: true });
+    const chat = new Chat({ id: `workflow-${approved}`, transport: workflowAt(proxy.port), sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithApprovalResponses });
+    await chat.sendMessage({ text: "go" });
+    const tools = () => chat.messages.at(-1).parts.filter((part) => part.type === "dynamic-tool");
+    assert.deepEqual(tools().map(({ state }) => state), ["output-available", "approval-requested"]);
+    await chat.addToolApprovalResponse({ id: tools()[1].approval.id, approved });
+    await until(() => chat.status === "ready" && textOf(chat.messages.at(-1)).includes("Written."));
+    assert.equal(chat.error, undefined);
+    assert.deepEqual(tools().map(({ state }) => state), ["output-available", approved ? "output-available" : "output-denied"]);
+    assert.equal(textOf(chat.messages.at(-1)), "I look.I write it.Written.");
+    assert.equal(fs.existsSync(path.join(server.home, "done.txt")), approved);
+  }
+  const chat = new Chat({ id: "failing", transport: workflowAt(failing.port) });
+  await chat.sendMessage({ text: "go" });
+  assert.match(chat.error.message, /ERR_AUTH_001/);
+  await chat.sendMessage({ text: "again" });
+  assert.equal(textOf(chat.messages.at(-1)), "Back.");
+  console.error = quiet;
+  proxy.stop();
+  await server.stop();
+  await failing.stop();
+});
+
 test("a run continues after any count of chunks, and a count beyond its end is refused", async () => {
   const server = await startServer({ script: asking });
   const response = await post(server.port, { id: "counted", messages: [user("go")] });
