@@ -46,6 +46,9 @@ pub(super) fn features(run: &StepContext) -> Result<StepResult> {
 
 /// Runs the tests with nextest if it is installed, otherwise with cargo's own runner, and returns their count. Some
 /// tests start an example as their peer, and the target selection below excludes examples, so these are built first.
+/// The generated sessions whose streams each of the released front-end clients reads, with `--full`.
+const FULL_SESSIONS: u32 = 10_000;
+
 pub(super) fn tests(run: &StepContext) -> Result<StepResult> {
     run.cargo(&["build", "--locked", "--workspace", "--examples"])?;
     let mut cargo = process::cargo(&run.root);
@@ -59,6 +62,9 @@ pub(super) fn tests(run: &StepContext) -> Result<StepResult> {
     };
     cargo.args(["--no-fail-fast", "--locked", "--workspace", "--lib", "--bins", "--tests"]);
     cargo.env("BUDAO_PEERS", peers::dir()?);
+    if run.is_full {
+        cargo.env("BUDAO_SESSIONS", FULL_SESSIONS.to_string());
+    }
     let tally = count_tests(&mut cargo, runner)?;
     Ok(StepResult::Passed(format!("{} tests", tally.passed)))
 }
