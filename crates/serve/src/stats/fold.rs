@@ -263,6 +263,12 @@ impl OpenTurn {
                     ledger.record_answer_time(at.since(requested_at));
                 }
             }
+            // A summary is a request to the model, too; its tokens are counted with its cost.
+            Activity::Compacted { usage, .. } => {
+                if let Some(model) = self.model.clone() {
+                    ledger.count_usage(at, &model, usage);
+                }
+            }
             Activity::CallEnded { tool, outcome, duration_ms, .. } => {
                 let (name, took) = (ledger.intern_tool(tool), Duration::from_millis(duration_ms));
                 ledger.count_call(at, &name, outcome.fault().is_none(), took);
