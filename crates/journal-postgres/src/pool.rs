@@ -100,7 +100,7 @@ impl Pool {
         }
     }
 
-    /// The connection of a lane, made anew if it ended.
+    /// The connection of a lane, made anew if it ended. If the server has no free one, that of another lane.
     pub(crate) async fn connection(&self, lane: &Lane) -> Result<Arc<Connection>, StatementError> {
         let mut place = lane.0.lock().await;
         if self.is_closed.load(Ordering::Acquire) {
@@ -110,11 +110,26 @@ impl Pool {
         if let Some(connection) = place.as_ref().filter(|connection| !connection.is_closed()) {
             return Ok(Arc::clone(connection));
         }
-        let (connection, _) =
-            connection::connect(&self.address).await.map_err(StatementError::NotSent)?;
-        let connection = Arc::new(connection);
-        *place = Some(Arc::clone(&connection));
-        Ok(connection)
+        match connection::connect(&self.address).await {
+            Ok((connection, _)) => {
+                let connection = Arc::new(connection);
+                *place = Some(Arc::clone(&connection));
+                Ok(connection)
+            }
+            Err(fault) => {
+                let is_full = fault.kind() == Kind::JournalConnectionsFull;
+                let shared = is_full.then(|| self.open_connection()).flatten();
+                shared.ok_or(StatementError::NotSent(fault))
+            }
+        }
+    }
+
+    /// The open connection of any lane with the fewest statements in flight.
+    fn open_connection(&self) -> Option<Arc<Connection>> {
+        let places = self.write.iter().chain(&self.read).filter_map(|lane| lane.0.try_lock().ok());
+        let connections = places.filter_map(|place| place.clone());
+        let open = connections.filter(|connection| !connection.is_closed());
+        open.min_by_key(|connection| connection.in_flight())
     }
 
     /// Takes a connection out of its lane: it does not answer, or its server cannot write any more.

@@ -129,3 +129,23 @@ async fn an_append_that_finds_no_connection_ends_as_busy_and_names_the_reason() 
     assert_eq!(within(append(&journal, &lease, 1, 1)).await, 2);
     journal.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statements_share_the_connections_that_a_process_has_while_it_gets_no_others() {
+    let Some((server, journal)) = start().await else { return };
+    let mut leases = Vec::new();
+    for number in 0..8 {
+        leases.push(lease(&journal, session(number), "writer").await);
+    }
+    // Only those that these statements opened are left.
+    server.sql("ALTER ROLE worker CONNECTION LIMIT 0");
+    let appends = leases.iter().map(|lease| append(&journal, lease, 0, 1));
+    let heads = tokio::time::timeout(PATIENT, futures::future::join_all(appends)).await;
+    assert_eq!(heads.expect("no append waits for a connection"), [1; 8]);
+    let reads = leases.iter().map(|lease| journal.info(lease.session));
+    let found = tokio::time::timeout(PATIENT, futures::future::try_join_all(reads)).await;
+    let found = found.expect("no read waits for a connection").unwrap();
+    assert!(found.into_iter().all(|info| info.unwrap().head == 1));
+    make_room(&server);
+    journal.close().await;
+}
