@@ -38,7 +38,11 @@ async fn open(server: &PostgresServer) -> Result<Postgres, budao_core::fault::Fa
 /// Leaves no room for connections of the role, and ends those that it has. This commit waits for no standby.
 fn take_room(server: &PostgresServer) {
     server.sql("SET synchronous_commit = local; ALTER ROLE worker CONNECTION LIMIT 0");
-    server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'worker'");
+    // One that is just logging in shows up a moment later.
+    for _ in 0..10 {
+        let all = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'worker'";
+        server.sql(all);
+    }
 }
 
 fn make_room(server: &PostgresServer) {
