@@ -27,6 +27,8 @@ pub(crate) struct SessionGenerator {
     pub(crate) records: Vec<Record>,
     turn: u64,
     calls: u64,
+    /// Whether the front end has a message of its own for each of its results.
+    has_result_ids: bool,
     /// Whether a foreign agent answers, whose own events are recorded beside what they mean.
     is_relayed: bool,
 }
@@ -39,6 +41,7 @@ impl SessionGenerator {
             records: Vec::new(),
             turn: 0,
             calls: 0,
+            has_result_ids: seed.is_multiple_of(2),
             is_relayed: seed % 3 == 1,
         };
         let settings = Settings { offers: vec![offer()], ..Settings::default() };
@@ -253,9 +256,8 @@ impl SessionGenerator {
             }
             self.ended(&call, "write");
         }
-        for (number, (call, _)) in calls.iter().enumerate().filter(|(_, (_, kind))| *kind == 2) {
-            if number.is_multiple_of(2) {
-                // The front end has a message of its own for this result.
+        for (call, _) in calls.iter().filter(|(_, kind)| *kind == 2) {
+            if self.has_result_ids {
                 let mut annotation = RunAnnotation::new(format!("result-{call}"), None);
                 annotation.results.insert(call.clone(), format!("own-{call}"));
                 self.push(Event::Annotated {
