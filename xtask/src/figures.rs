@@ -196,8 +196,8 @@ pub(crate) fn product_lines(text: &str) -> Vec<(usize, &str)> {
 /// The files of modules that this file declares for tests alone.
 fn test_files(path: &str, text: &str) -> Vec<String> {
     let folder = ["lib.rs", "main.rs", "mod.rs"].iter().find_map(|root| path.strip_suffix(root));
-    let folder = folder
-        .map_or_else(|| format!("{}/", path.trim_end_matches(".rs")), |folder| folder.to_owned());
+    let folder =
+        folder.map_or_else(|| format!("{}/", path.trim_end_matches(".rs")), ToOwned::to_owned);
     let lines: Vec<&str> = text.lines().collect();
     let declared = lines.windows(2).filter(|pair| is_test_attribute(pair[0]));
     let name = |line: &str| Some(line.strip_suffix(';')?.rsplit_once("mod ")?.1.to_owned());
