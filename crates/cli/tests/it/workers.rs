@@ -9,6 +9,10 @@ use std::{
     io::{BufRead as _, BufReader, Write as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicU16, Ordering},
+    },
     time::Duration,
 };
 
@@ -19,7 +23,10 @@ use budao_testkit::{
     sse::{self, ModelOutput},
 };
 use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
+
+use crate::cluster::fixture::SharedJournal;
 
 const TOKEN: &str = "a-token-for-the-test";
 /// Nothing here takes this long unless it hangs.
@@ -48,6 +55,7 @@ impl Drop for Process {
 /// A directory with a journal, a ledger and a free port.
 struct Stage {
     directory: tempfile::TempDir,
+    journal: String,
     port: u16,
     provider: Provider,
     grace_ms: &'static str,
@@ -57,7 +65,9 @@ impl Stage {
     async fn new() -> Self {
         let port = free_port();
         let provider = Provider::answering(model).await;
-        Self { directory: tempfile::tempdir().unwrap(), port, provider, grace_ms: "5000" }
+        let directory = tempfile::tempdir().unwrap();
+        let journal = directory.path().join("journal.db").display().to_string();
+        Self { directory, journal, port, provider, grace_ms: "5000" }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -80,7 +90,7 @@ impl Stage {
             .args(["--permission", "auto"])
             .current_dir(self.directory.path())
             .env_clear()
-            .env("BUDAO_JOURNAL", self.path("journal.db"))
+            .env("BUDAO_JOURNAL", &self.journal)
             .env("BUDAO__SERVE__WORKERS__GRACE", self.grace_ms)
             .env("BUDAO__LIMITS__RETRY__BASE", "50")
             .stdin(Stdio::null())
@@ -320,6 +330,57 @@ async fn a_worker_on_another_server_serves_the_call() {
     let frames = stage.frames(&session).await;
     assert_eq!(result_of(&frames)["content"], "paid", "the result came by another process");
     assert_eq!(stage.ledger("begin").len(), 2, "nothing was done twice");
+}
+
+/// Goal: an open call outlives the server that has its session and its worker's connection. Method: two servers share a
+/// journal; the first one is killed in the call and never comes back, and the worker reaches the other one.
+async fn a_call_outlives_its_node(journal: SharedJournal) {
+    let mut stage = Stage { grace_ms: "60000", journal: journal.url.clone(), ..Stage::new().await };
+    let first = stage.server();
+    let other = free_port();
+    let _survivor = stage.server_on(other);
+    let target = Arc::new(AtomicU16::new(stage.port));
+    let _worker = stage.worker_of(forward_to(&target).await);
+    stage.connected(1).await;
+    let session = stage.ask("pay").await;
+    until("the call began", || stage.ledger("begin").len() == 1).await;
+    drop(first);
+    target.store(other, Ordering::SeqCst);
+    stage.port = other;
+    fs::write(stage.path("go"), "").unwrap();
+    until("the call ended", || stage.ledger("end").len() == 1).await;
+    let frames = stage.frames(&session).await;
+    assert_eq!(result_of(&frames)["content"], "paid");
+    assert_eq!(stage.ledger("begin").len(), 1, "once");
+}
+
+#[tokio::test]
+async fn an_open_call_survives_the_death_of_its_server_for_good() {
+    a_call_outlives_its_node(SharedJournal::file()).await;
+}
+
+#[tokio::test]
+async fn an_open_call_survives_the_death_of_its_server_on_postgres_for_good() {
+    let Some(journal) = SharedJournal::postgres() else { return };
+    a_call_outlives_its_node(journal).await;
+}
+
+/// Forwards connections to a server that may change. Returns its own port.
+async fn forward_to(target: &Arc<AtomicU16>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (port, target) = (listener.local_addr().unwrap().port(), Arc::clone(target));
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            let server = ("127.0.0.1", target.load(Ordering::SeqCst));
+            tokio::spawn(async move {
+                if let Ok(mut far) = TcpStream::connect(server).await {
+                    // A connection that breaks ends both sides.
+                    let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+                }
+            });
+        }
+    });
+    port
 }
 
 fn free_port() -> u16 {
