@@ -17,7 +17,7 @@ use budao_journal::{
 use bytes::Bytes;
 use futures::stream::BoxStream;
 
-use crate::{errors, open::Postgres, settings::Purpose};
+use crate::{errors, open::Postgres, settings::Purpose, wake::COMPARISON};
 
 /// How long a close waits for appends that are on their way.
 const CLOSING: Duration = Duration::from_secs(30);
@@ -147,7 +147,12 @@ impl Inbox for Postgres {
         loop {
             match self.shared.answer(session, id).await? {
                 Some(Some(answer)) => return Ok(answer),
-                Some(None) => subscription.wait_for_answer_change().await,
+                Some(None) => {
+                    // A wake-up may be lost, and no comparison sees a command that came and was answered since the
+                    // one before.
+                    let change = subscription.wait_for_answer_change();
+                    drop(tokio::time::timeout(COMPARISON, change).await);
+                }
                 None => return Err(faults::unknown_command(session, id)),
             }
         }

@@ -274,6 +274,32 @@ async fn what_a_lost_wake_up_announced_is_found_by_comparing() {
     theirs.close().await;
 }
 
+/// Goal: an answer is found although no wake-up arrives and no comparison sees its command. Method: commands are submitted,
+/// awaited and answered at once; now and then an answer comes after the first read of it and before the comparison.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_is_found_though_its_command_came_and_went_between_two_comparisons() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let url = server.url(&crate::support::schema());
+    let deaf = || PostgresOptions { wake: Some(Arc::new(Deaf)), ..Default::default() };
+    let (ours, theirs) = (open_with(&url, deaf()).await, open_with(&url, deaf()).await);
+    let lease = lease(&ours, 1).await;
+    let head = append(&ours, &lease, 0, 1).await;
+    for number in 0..100 {
+        let name = format!("m{number}");
+        theirs.submit(lease.session, message(&name, "x")).await.unwrap();
+        let id = name.as_str().into();
+        let answers = vec![(name.as_str().into(), Answer::Accepted { at: 0 })];
+        let answering = async {
+            ours.append(Append { answers, ..Append::new(&lease, head, vec![]) }).await.unwrap();
+        };
+        let (answer, ()) =
+            tokio::join!(biased; within(theirs.await_answer(lease.session, &id)), answering);
+        assert_eq!(answer.unwrap(), Answer::Accepted { at: 0 });
+    }
+    ours.close().await;
+    theirs.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listening_connection_that_fell_silent_delays_and_loses_nothing() {
     let Some(server) = PostgresServer::shared() else { return };
