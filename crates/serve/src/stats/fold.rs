@@ -23,9 +23,11 @@ use super::{
 const OPEN_FAULTS: usize = 256;
 /// Upper bound of kinds in a path; later kinds are left out.
 const PATH_KINDS: usize = 6;
+/// Counts the tokens of a summary that comes before the first step of its session.
+const UNKNOWN_MODEL: &str = "unknown";
 
 /// The events that are counted, by their stored names. Other records are not decoded.
-const COUNTED: [&str; 19] = [
+const COUNTED: [&str; 20] = [
     "annotated",
     "session_opened",
     "turn_started",
@@ -34,6 +36,7 @@ const COUNTED: [&str; 19] = [
     "request_held",
     "request_released",
     "model_answered",
+    "history_compacted",
     "tool_call_ended",
     "doubt_settled",
     "fault_raised",
@@ -264,10 +267,10 @@ impl OpenTurn {
                 }
             }
             // A summary is a request to the model, too; its tokens are counted with its cost.
-            Activity::Compacted { usage, .. } => {
-                if let Some(model) = self.model.clone() {
-                    ledger.count_usage(at, &model, usage);
-                }
+            Activity::Compacted { usage, .. } if usage.total_tokens() > 0 => {
+                let model = self.model.clone();
+                let model = model.unwrap_or_else(|| ledger.intern_model(UNKNOWN_MODEL));
+                ledger.count_usage(at, &model, usage);
             }
             Activity::CallEnded { tool, outcome, duration_ms, .. } => {
                 let (name, took) = (ledger.intern_tool(tool), Duration::from_millis(duration_ms));
