@@ -1,5 +1,5 @@
 //! Test support: scripted model services and their storms, a played Claude CLI and MCP server, programs as processes, a
-//! PostgreSQL server, a fault-injecting proxy and journal, the model of a journal, sample records and faults, worlds, and
+//! PostgreSQL server, ports, a fault-injecting proxy and journal, the model of a journal, sample records and faults, worlds, and
 //! the bench harness. Only tests, benches and the simulator use it.
 
 pub mod bench;
@@ -13,6 +13,7 @@ pub mod journal_model;
 pub mod launcher;
 pub mod mcp;
 pub mod oauth;
+pub mod port;
 pub mod postgres;
 pub mod program;
 pub mod provider;

@@ -11,7 +11,7 @@ mod small_disk;
 use std::{
     fs,
     io::{self, BufRead as _, BufReader, Write as _},
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr},
     os::unix::{fs::chown, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -19,6 +19,7 @@ use std::{
     time::Duration,
 };
 
+use crate::port;
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
@@ -234,7 +235,7 @@ impl PostgresServer {
             return self.restart();
         }
         for _ in 0..PORTS {
-            self.port = free_port();
+            self.port = port::free();
             match self.try_start() {
                 Ok(()) => return,
                 Err(said) => assert!(said.contains(TAKEN), "PostgreSQL did not start:\n{said}"),
@@ -464,11 +465,6 @@ fn unprivileged() -> Option<(u32, u32)> {
         is_nobody.then(|| Some((numbers.next()?.ok()?, numbers.next()?.ok()?))).flatten()
     });
     Some(nobody.unwrap_or((65_534, 65_534)))
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    listener.local_addr().expect("it is bound").port()
 }
 
 /// Sends a signal; a process that ended by itself meanwhile is as dead.

@@ -5,12 +5,13 @@
 
 use std::{
     io::{Read as _, Write as _},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 use budao_testkit::{
+    port,
     program::{Process, command_in, run, until},
     provider::{Provider, Reply},
     sse::{self, ModelOutput},
@@ -27,15 +28,11 @@ fn viewer() -> Option<PathBuf> {
     Some(peers.join("phoenix/bin/phoenix")).filter(|program| program.exists())
 }
 
-fn free_port() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string()
-}
-
 fn start(program: &Path, folder: &Path) -> (Process, String) {
-    let port = free_port();
+    let port = port::free().to_string();
     let mut command = Command::new(program);
     command.arg("serve").env("PHOENIX_WORKING_DIR", folder).env("PHOENIX_HOST", "127.0.0.1");
-    command.env("PHOENIX_PORT", &port).env("PHOENIX_GRPC_PORT", free_port());
+    command.env("PHOENIX_PORT", &port).env("PHOENIX_GRPC_PORT", port::free().to_string());
     command.env("PHOENIX_TELEMETRY_ENABLED", "false").stderr(Stdio::null()).stdout(Stdio::null());
     (Process(command.spawn().unwrap()), format!("127.0.0.1:{port}"))
 }

@@ -6,6 +6,8 @@ use std::{
     process::{Child, Command, Output, Stdio},
 };
 
+use budao_testkit::port::Refusing;
+
 fn budao(directory: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_budao"));
     command
@@ -286,9 +288,8 @@ fn an_unknown_model_is_answered_with_the_nearest_name() {
 
 #[test]
 fn a_service_that_does_not_listen_is_named_with_its_port() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = free.local_addr().unwrap();
-    drop(free);
+    let nobody = Refusing::take();
+    let address = nobody.address();
     let workspace = workspace();
     let model = format!("openai:some@http://{address}/v1");
     let mut command = budao(workspace.path());

@@ -10,6 +10,7 @@ use std::{
 
 use budao_testkit::{
     collector::{CollectedSpan, Collector},
+    port::Refusing,
     program::{Process, command_in, fake_mcp, run},
     provider::{Provider, Reply},
     sse::{self, ModelOutput},
@@ -111,9 +112,8 @@ async fn a_collector_that_is_away_costs_a_turn_nothing_and_is_counted() {
     let directory = tempfile::tempdir().unwrap();
     let here = directory.path();
     script(here, "");
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let nowhere = format!("http://{}", nobody.local_addr().unwrap());
-    drop(nobody);
+    let nobody = Refusing::take();
+    let nowhere = format!("http://{}", nobody.address());
     let (_server, url) = serve(here, &nowhere, &["--model", "script:script.toml"]);
     let session = go(&url);
     let until = Instant::now() + Duration::from_secs(30);

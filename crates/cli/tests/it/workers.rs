@@ -19,6 +19,7 @@ use std::{
 use budao_client::{Client, Worker, WorkerTool};
 use budao_core::retry::RetryPolicy;
 use budao_testkit::{
+    port,
     provider::{Provider, ReceivedRequest, Reply},
     sse::{self, ModelOutput},
 };
@@ -63,7 +64,7 @@ struct Stage {
 
 impl Stage {
     async fn new() -> Self {
-        let port = free_port();
+        let port = port::free();
         let provider = Provider::answering(model).await;
         let directory = tempfile::tempdir().unwrap();
         let journal = directory.path().join("journal.db").display().to_string();
@@ -306,7 +307,7 @@ async fn a_worker_on_another_server_serves_the_call() {
     let stage = Stage { grace_ms: "60000", ..Stage::new().await };
     fs::write(stage.path("go"), "").unwrap();
     let _server = stage.server();
-    let other = free_port();
+    let other = port::free();
     let far = stage.server_on(other);
     let _worker = stage.worker_of(other);
     // The tools of the tenant are a note in the journal that both servers read.
@@ -337,7 +338,7 @@ async fn a_worker_on_another_server_serves_the_call() {
 async fn a_call_outlives_its_node(journal: SharedJournal) {
     let mut stage = Stage { grace_ms: "60000", journal: journal.url.clone(), ..Stage::new().await };
     let first = stage.server();
-    let other = free_port();
+    let other = port::free();
     let _survivor = stage.server_on(other);
     let target = Arc::new(AtomicU16::new(stage.port));
     let _worker = stage.worker_of(forward_to(&target).await);
@@ -381,10 +382,6 @@ async fn forward_to(target: &Arc<AtomicU16>) -> u16 {
         }
     });
     port
-}
-
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Goal: nothing is done twice, nothing is lost, one end per call, and doubt only where it is. Method: many sessions call

@@ -11,6 +11,7 @@ use budao_core::{
     tool::Effect,
 };
 use budao_mcp::{McpServerConfig, ServerHandle, ServerSet};
+use budao_testkit::port;
 use budao_tools::{CallContext, Toolbox, isolation};
 use serde_json::json;
 use tokio::{
@@ -47,9 +48,7 @@ struct Listening {
 
 async fn listening(entry: &str, kind: &str) -> Listening {
     loop {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
+        let port = port::free();
         let mut child = Command::new("node")
             .args([entry, kind])
             .env("PORT", port.to_string())

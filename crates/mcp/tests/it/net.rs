@@ -12,6 +12,7 @@ use axum::{
 };
 use budao_core::fault::{Fact, Kind};
 use budao_mcp::{McpServerConfig, Transport};
+use budao_testkit::port::Refusing;
 use serde_json::{Value, json};
 
 use crate::common::{call, connect, done, failed, quick, refused, within};
@@ -117,9 +118,8 @@ async fn a_stream_that_ends_before_the_answer_fails_its_call_soon() {
 
 #[tokio::test]
 async fn a_server_nobody_listens_for_cannot_be_reached() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/mcp", free.local_addr().unwrap());
-    drop(free);
+    let nobody = Refusing::take();
+    let url = format!("http://{}/mcp", nobody.address());
     for config in [McpServerConfig::http("net", &url), McpServerConfig::sse("net", &url)] {
         let fault = refused(config).await;
         assert_eq!(fault.kind(), Kind::McpServerFailed);

@@ -7,6 +7,7 @@ use std::process::Stdio as Pipe;
 
 use budao_core::fault::Kind;
 use budao_mcp::{Era, McpServerConfig, ServerHandle};
+use budao_testkit::port;
 use budao_tools::isolation;
 use serde_json::json;
 use tokio::{
@@ -45,9 +46,7 @@ async fn works(server: &ServerHandle) {
 
 async fn listening(python: &str, kind: &str) -> (Child, u16) {
     loop {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
+        let port = port::free();
         let mut child = Command::new(python)
             .args([SERVER, kind, &port.to_string()])
             .stdin(Pipe::null())

@@ -10,6 +10,7 @@ use budao_core::{
 };
 use budao_models::{Anthropic, Gemini, Model, OpenAi, OpenAiResponses, ask};
 use budao_testkit::{
+    port::Refusing,
     provider::{Provider, Reply},
     sse::{self, ModelOutput},
 };
@@ -301,8 +302,9 @@ async fn a_server_that_says_it_is_done_and_does_not_hang_up_is_done() {
 #[rstest]
 #[tokio::test]
 async fn nobody_listens(#[values(A, O, R, G)] wire: Wire) {
-    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let model = wire.model(&format!("http://{address}"), &Arc::default(), Limits::default());
+    let nobody = Refusing::take();
+    let base = format!("http://{}", nobody.address());
+    let model = wire.model(&base, &Arc::default(), Limits::default());
     let fault = fault(&*model, request("hi")).await;
     assert_eq!(fault.kind(), Kind::ConnectionRefused, "{fault:?}");
     // The address of a private net is not shown as an endpoint.

@@ -13,13 +13,13 @@ use budao_core::{
 };
 use budao_models::{Anthropic, Model, OpenAi, OpenAiResponses};
 use budao_testkit::{
+    port,
     provider::{Provider, Reply},
     sse::{self, ModelOutput},
 };
 use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
-    net::TcpListener,
     process::{Child, Command},
 };
 
@@ -80,7 +80,7 @@ impl Proxy {
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("config.yaml");
         std::fs::write(&config, CONFIG.replace("UPSTREAM", upstream)).unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+        let port = port::free();
         let mut child = Command::new(program)
             .arg("--config")
             .arg(&config)

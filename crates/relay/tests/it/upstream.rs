@@ -8,7 +8,7 @@ use budao_core::{
     message::text_of,
 };
 use budao_relay::{RelayConfig, RelayLimits};
-use budao_testkit::{provider::Reply, sse};
+use budao_testkit::{port::Refusing, provider::Reply, sse};
 use serde_json::{Value, json};
 
 use crate::common::{Fixture, fault_of, finished, kind_of, lines, reply, run, started, text};
@@ -178,7 +178,8 @@ async fn a_cut_run_is_posted_again_only_if_that_is_configured_and_at_most_three_
 #[tokio::test]
 async fn an_agent_that_cannot_be_reached_is_tried_again_because_nothing_was_sent() {
     let fixture = Fixture::new([]).await;
-    let url = format!("http://127.0.0.1:{}/agent", free_port());
+    let nobody = Refusing::take();
+    let url = format!("http://{}/agent", nobody.address());
     let config = RelayConfig { url: Some(url), ..RelayConfig::default() };
     let (relay, tasks) = crate::common::relay(&fixture.journal, config);
     let away = Fixture { relay, tasks, ..fixture };
@@ -187,10 +188,6 @@ async fn an_agent_that_cannot_be_reached_is_tried_again_because_nothing_was_sent
     assert_eq!(kind_of(&turn), Some(Kind::ConnectionRefused), "{}", lines(&turn));
     assert_eq!(lines(&turn).matches("retry as attempt").count(), 2, "{}", lines(&turn));
     assert!(!fault_of(&turn).unwrap().is_outcome_unknown());
-}
-
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 #[tokio::test]

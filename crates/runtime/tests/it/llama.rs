@@ -22,11 +22,13 @@ use budao_core::{
 };
 use budao_models::{Model, OpenAi};
 use budao_runtime::{Agent, AgentExt as _, Session, TurnResult, world};
-use budao_testkit::proxy::{ConnectionPlan, Ending, Lane, Proxy};
+use budao_testkit::{
+    port,
+    proxy::{ConnectionPlan, Ending, Lane, Proxy},
+};
 use futures::StreamExt;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
-    net::TcpListener,
     process::{Child, Command},
 };
 
@@ -53,7 +55,7 @@ impl Server {
     async fn start(python: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
         make_models(python, folder.path()).await;
-        let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+        let port = port::free();
         let model = |name: &str| {
             let file = folder.path().join(format!("{name}.gguf"));
             serde_json::json!({"model": file, "model_alias": name, "n_ctx": CONTEXT,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use budao_core::retry::RetryPolicy;
 use budao_socketio::{Client, Error, Event, Limits, Payload};
+use budao_testkit::port::Refusing;
 use serde_json::json;
 
 use crate::{
@@ -56,9 +57,8 @@ async fn what_was_under_way_fails_and_what_was_queued_arrives_after_a_restart() 
 #[tokio::test]
 async fn a_full_queue_without_a_connection_is_an_error_that_names_its_limit() {
     let limits = Limits { queue_max: 3, ..Limits::default() };
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", free.local_addr().unwrap());
-    drop(free);
+    let nobody = Refusing::take();
+    let url = format!("http://{}", nobody.address());
     let (client, _events) = Client::start(config(&url).limits(limits), world());
     for _ in 0..3 {
         within(client.emit("later", Payload::none())).await.unwrap();

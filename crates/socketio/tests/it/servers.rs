@@ -2,6 +2,7 @@
 
 use budao_core::fault::Kind;
 use budao_socketio::{Auth, Error, Event, Limits, Payload, Transports};
+use budao_testkit::port::Refusing;
 use serde_json::json;
 
 use crate::common::{ALL, SHORT, Server, connect, disconnected, refused, servers, within};
@@ -208,11 +209,9 @@ async fn a_connection_that_breaks_is_made_again() {
 
 #[tokio::test]
 async fn no_server_is_an_error_at_once_and_no_socket_io_is_another() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+    let nobody = Refusing::take();
     for transports in ALL {
-        let config = crate::common::config(&format!("http://127.0.0.1:{port}"));
+        let config = crate::common::config(&format!("http://{}", nobody.address()));
         let error = refused(config.transports(transports)).await;
         assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
         assert_eq!(error.to_fault().kind(), Kind::ConnectionRefused);

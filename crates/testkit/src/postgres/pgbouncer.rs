@@ -8,7 +8,8 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use super::{ADMINISTRATOR, PostgresServer, free_port};
+use super::{ADMINISTRATOR, PostgresServer};
+use crate::port;
 
 /// What it says when clients can connect.
 const READY: &str = "process up";
@@ -39,7 +40,7 @@ impl PgBouncer {
     pub fn start(server: &PostgresServer, mode: PoolMode) -> Option<Self> {
         let program = installed()?;
         let knows_prepared_statements = version(&program) >= (1, 21);
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port::free()));
         let file = server.directory.path().join(format!("pgbouncer-{}.ini", address.port()));
         let users = file.with_extension("users");
         fs::write(&users, format!("\"{ADMINISTRATOR}\" \"\"\n")).expect("a temporary directory");

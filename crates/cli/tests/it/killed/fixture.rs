@@ -21,6 +21,7 @@ use budao_smcp::{
 };
 use budao_testkit::{
     mcp::{EffectLedger, Point},
+    port,
     program::{self, Process, fake_mcp, until},
     world,
 };
@@ -91,7 +92,7 @@ impl Fixture {
         });
         let config = json!({ "servers": [server] }).to_string();
         std::fs::write(folder.path().join("computer.json"), config).unwrap();
-        let (hub, address) = start_hub("127.0.0.1:0");
+        let (hub, address) = start_hub(&format!("127.0.0.1:{}", port::free()));
         let computer = start_computer(folder.path(), &address);
         let mut place = MemberConfig::new(&format!("http://{address}"), "room", "bot");
         place.token = Some("right".to_owned().into());
