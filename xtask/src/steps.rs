@@ -11,6 +11,7 @@ mod examples;
 mod first_minute;
 mod postgres;
 mod release;
+mod repeated;
 mod sdk;
 mod smoke;
 

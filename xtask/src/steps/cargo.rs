@@ -4,6 +4,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
+use super::repeated::Repeated;
 use super::{StepContext, StepResult};
 use crate::{
     peers, process,
@@ -53,7 +54,7 @@ pub(super) fn tests(run: &StepContext) -> Result<StepResult> {
     run.cargo(&["build", "--locked", "--workspace", "--examples"])?;
     let mut cargo = process::cargo(&run.root);
     let runner = if which::which("cargo-nextest").is_ok() {
-        cargo.args(["nextest", "run"]);
+        cargo.args(["nextest", "run", "--retries", "1"]);
         Runner::Nextest
     } else {
         println!("(cargo-nextest is not installed; cargo's own runner will do)");
@@ -66,7 +67,8 @@ pub(super) fn tests(run: &StepContext) -> Result<StepResult> {
         cargo.env("BUDAO_SESSIONS", FULL_SESSIONS.to_string());
     }
     let tally = count_tests(&mut cargo, runner)?;
-    Ok(StepResult::Passed(format!("{} tests", tally.passed)))
+    let repeated = tally.repeated.checked()?;
+    Ok(StepResult::Passed(repeated.summary(tally.passed)))
 }
 
 pub(super) fn doctests(run: &StepContext) -> Result<StepResult> {
@@ -209,6 +211,7 @@ enum Runner {
 struct Tally {
     passed: u64,
     failed: u64,
+    repeated: Repeated,
 }
 
 impl Tally {
@@ -218,6 +221,9 @@ impl Tally {
     fn hear(&mut self, runner: Runner, line: &str) {
         let plain = without_colour(line);
         let plain = plain.trim_start();
+        if let (Runner::Nextest, Some(repeated)) = (runner, repeated_test(plain)) {
+            self.repeated.add(repeated);
+        }
         let is_count = match runner {
             Runner::Nextest => plain.starts_with("Summary [") && plain.contains(" run: "),
             Runner::Cargo => plain.starts_with("test result: "),
@@ -235,6 +241,11 @@ impl Tally {
             count = word.parse::<u64>().ok();
         }
     }
+}
+
+/// The test of nextest's `FLAKY 2/2 [   0.013s] (1/1) budao-models::it failures::no_such_name`.
+fn repeated_test(line: &str) -> Option<&str> {
+    line.strip_prefix("FLAKY ")?.rsplit([']', ')']).next().map(str::trim)
 }
 
 /// The text without terminal colours (`ESC [ … m`).
@@ -259,16 +270,32 @@ mod tests {
         tally
     }
 
+    fn passed(passed: u64, failed: u64) -> Tally {
+        Tally { passed, failed, ..Tally::default() }
+    }
+
     #[test]
     fn understands_nextest() {
         let lines = [
             "test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 41 filtered out",
             "     Summary [   1.024s] 41/42 tests run: 40 passed (1 slow), 1 failed, 3 skipped",
         ];
-        assert_eq!(tally(Runner::Nextest, &lines), Tally { passed: 40, failed: 1 });
+        assert_eq!(tally(Runner::Nextest, &lines), passed(40, 1));
         let coloured = "\u{1b}[32;1m     Summary\u{1b}[0m [   0.1s] \u{1b}[1m5\u{1b}[0m tests run: \
                         \u{1b}[1m5\u{1b}[0m \u{1b}[32;1mpassed\u{1b}[0m, 0 skipped";
-        assert_eq!(tally(Runner::Nextest, &[coloured]), Tally { passed: 5, failed: 0 });
+        assert_eq!(tally(Runner::Nextest, &[coloured]), passed(5, 0));
+    }
+
+    #[test]
+    fn a_test_that_nextest_repeated_is_named() {
+        let lines = [
+            "  TRY 1 FAIL [   0.005s] (─────────) budao-models::it failures::one",
+            "   FLAKY 2/2 [   0.006s] (1/1) budao-models::it failures::one::case_1",
+            "     Summary [   0.012s] 1 test run: 1 passed (1 flaky), 0 skipped",
+        ];
+        let tally = tally(Runner::Nextest, &lines);
+        assert_eq!((tally.passed, tally.failed), (1, 0));
+        assert_eq!(tally.repeated.names(), ["budao-models::it failures::one::case_1"]);
     }
 
     #[test]
@@ -278,7 +305,7 @@ mod tests {
             "running 2 tests",
             "test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out",
         ];
-        assert_eq!(tally(Runner::Cargo, &lines), Tally { passed: 4, failed: 1 });
+        assert_eq!(tally(Runner::Cargo, &lines), passed(4, 1));
     }
 
     #[test]

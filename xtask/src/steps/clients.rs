@@ -4,6 +4,7 @@
 
 use anyhow::{Context as _, Result, bail};
 
+use super::repeated::Repeated;
 use super::{StepContext, StepResult};
 use crate::metadata::Metadata;
 use crate::{peers, process};
@@ -19,15 +20,15 @@ const KILLS: (u32, u32) = (200, 1_000);
 /// Compiles the client and runs its tests in Node.
 pub(super) fn node(run: &StepContext) -> Result<StepResult> {
     build(run)?;
-    let passed = tests(run, HOME, "test/node")?;
-    Ok(StepResult::Passed(format!("{passed} tests")))
+    let (passed, repeated) = tests(run, HOME, "test/node")?;
+    Ok(StepResult::Passed(repeated.summary(passed)))
 }
 
 /// Runs the tests with the clients of other front-end protocols.
 pub(super) fn front_ends(run: &StepContext) -> Result<StepResult> {
     build(run)?;
-    let passed = tests(run, HOME, "test/front_end")?;
-    Ok(StepResult::Passed(format!("{passed} tests")))
+    let (passed, repeated) = tests(run, HOME, "test/front_end")?;
+    Ok(StepResult::Passed(repeated.summary(passed)))
 }
 
 /// Runs the tests of the client, of the page and of the example chat in Chromium. Screenshots go to `target/page`.
@@ -40,9 +41,13 @@ pub(super) fn browser(run: &StepContext) -> Result<StepResult> {
         return Ok(StepResult::Skipped(missing.to_owned()));
     }
     build(run)?;
-    let passed =
-        tests(run, HOME, "test/browser")? + tests(run, PAGE, "test")? + tests(run, CHAT, "test")?;
-    Ok(StepResult::Passed(format!("{passed} tests")))
+    let (mut passed, mut repeated) = (0, Repeated::default());
+    for (home, folder) in [(HOME, "test/browser"), (PAGE, "test"), (CHAT, "test")] {
+        let (more, failed_once) = tests(run, home, folder)?;
+        passed += more;
+        repeated.extend(&failed_once);
+    }
+    Ok(StepResult::Passed(repeated.checked()?.summary(passed)))
 }
 
 /// Builds everything the tests start: the types, the client, the server.
@@ -74,17 +79,43 @@ pub(super) fn python(run: &StepContext) -> Result<StepResult> {
     types.args(["-B", "-m", "mypy", "--cache-dir", "/dev/null"]);
     process::run(&mut types, None)?;
     let program = Metadata::load(&run.root)?.target_directory.join("debug/budao");
-    let mut pytest = process::command(&python, &home);
-    pytest.args(["-B", "-m", "pytest", "-q", "--durations", "5"]).env("BUDAO_BIN", program);
-    println!("$ {}", process::shown(&pytest));
-    let mut passed = None;
-    let status = process::follow_tests(&mut pytest, |_, line| {
-        println!("{line}");
-        passed = super::sdk::count(line).or(passed);
-    })?;
-    process::ended_well(&pytest, status)?;
-    let passed = passed.context("pytest did not say how many tests passed")?;
-    Ok(StepResult::Passed(format!("{passed} tests")))
+    let pytest = |tests: &[String]| {
+        let mut pytest = process::command(&python, &home);
+        pytest.args(["-B", "-m", "pytest", "-q", "--durations", "5", "-rf"]).args(tests);
+        pytest.env("BUDAO_BIN", &program);
+        println!("$ {}", process::shown(&pytest));
+        let (mut passed, mut failed) = (None, Repeated::default());
+        let status = process::follow_tests(&mut pytest, |_, line| {
+            println!("{line}");
+            passed = super::sdk::count(line).or(passed);
+            if let Some(test) = failed_in_python(line) {
+                failed.add(test);
+            }
+        })?;
+        if failed.names().is_empty() {
+            process::ended_well(&pytest, status)?;
+        }
+        anyhow::Ok((passed.unwrap_or(0), failed))
+    };
+    let (mut passed, failed) = pytest(&[])?;
+    let repeated = failed.checked()?;
+    if !repeated.names().is_empty() {
+        let (more, failed) = pytest(repeated.names())?;
+        if let Some(test) = failed.names().first() {
+            bail!("{test} failed, also when it was repeated");
+        }
+        passed += more;
+    }
+    match passed {
+        0 => bail!("pytest did not say how many tests passed"),
+        passed => Ok(StepResult::Passed(repeated.summary(u64::try_from(passed)?))),
+    }
+}
+
+/// The test of pytest's `FAILED tests/test_runs.py::test_cut - AssertionError`.
+fn failed_in_python(line: &str) -> Option<&str> {
+    let test = line.strip_prefix("FAILED ")?;
+    Some(test.split_once(" - ").map_or(test, |(test, _)| test).trim())
 }
 
 /// Kills workers, the server and clients, and compares the ledger of effects with what the clients were told.
@@ -106,33 +137,108 @@ pub(super) fn kills(run: &StepContext) -> Result<StepResult> {
     Ok(StepResult::Passed(summary))
 }
 
-/// Runs the tests of a folder; returns the number that passed.
-fn tests(run: &StepContext, home: &str, folder: &str) -> Result<u32> {
+/// Runs the tests of a folder; returns the number that passed and those that passed only when they were repeated.
+fn tests(run: &StepContext, home: &str, folder: &str) -> Result<(u64, Repeated)> {
+    let first = node_tests(run, home, &[folder])?;
+    let mut repeated = Repeated::default();
+    if !first.failed.is_empty() {
+        let mut files: Vec<&str> = Vec::new();
+        for test in &first.failed {
+            repeated.add(&format!("{} ({})", test.name, test.file));
+            if !files.contains(&test.file.as_str()) {
+                files.push(&test.file);
+            }
+        }
+        repeated = repeated.checked()?;
+        println!("Tests failed: {}. Their files are run once more.", repeated.names().join(", "));
+        let again = node_tests(run, home, &files)?;
+        if let Some(test) = again.failed.first() {
+            bail!("{} failed, also when it was repeated", test.name);
+        }
+    }
+    match first.passed {
+        0 => bail!("no test ran in `{home}/{folder}`"),
+        passed => Ok((passed + u64::try_from(first.failed.len())?, repeated)),
+    }
+}
+
+/// What a run of Node's tests said.
+#[derive(Debug, Default)]
+struct NodeRun {
+    passed: u64,
+    failed: Vec<FailedTest>,
+    /// The file in the line that comes before the name of a failed test.
+    file: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct FailedTest {
+    name: String,
+    file: String,
+}
+
+impl NodeRun {
+    /// The list of failures has `test at test/node/runs.test.mjs:21:1` and then `✖ the name (12.3ms)`.
+    fn hear(&mut self, line: &str) {
+        let line = line.trim();
+        if let Some(count) = line.strip_prefix("ℹ pass ") {
+            self.passed = count.parse().unwrap_or(0);
+        } else if let Some(place) = line.strip_prefix("test at ") {
+            self.file = place.rsplitn(3, ':').last().map(str::to_owned);
+        } else if let Some(name) = line.strip_prefix("✖ ") {
+            let name = name.rsplit_once(" (").map_or(name, |(name, _)| name).to_owned();
+            self.failed.extend(self.file.take().map(|file| FailedTest { name, file }));
+        }
+    }
+}
+
+/// Runs tests in folders or files. A failure that names no test is an error.
+fn node_tests(run: &StepContext, home: &str, places: &[&str]) -> Result<NodeRun> {
     let program = Metadata::load(&run.root)?.target_directory.join("debug/budao");
     let mut node = process::command("node", &run.root.join(home));
     // One file at a time, because some tests measure.
-    node.args([
-        "--test",
-        "--test-reporter",
-        "spec",
-        "--test-concurrency",
-        "1",
-        "--test-timeout",
-        "300000",
-    ])
-    .arg(folder);
+    node.args(["--test", "--test-reporter", "spec", "--test-concurrency", "1"]);
+    node.args(["--test-timeout", "300000"]).args(places);
     node.env("BUDAO_PEERS", peers::dir()?).env("BUDAO_BIN", program);
     println!("$ {}", process::shown(&node));
-    let mut passed: u32 = 0;
+    let mut heard = NodeRun::default();
     let status = process::follow_tests(&mut node, |_, line| {
         println!("{line}");
-        if let Some(count) = line.trim().strip_prefix("ℹ pass ") {
-            passed = count.parse().unwrap_or(0);
-        }
+        heard.hear(line);
     })?;
-    process::ended_well(&node, status)?;
-    match passed {
-        0 => bail!("no test ran in `{home}/{folder}`"),
-        passed => Ok(passed),
+    if heard.failed.is_empty() {
+        process::ended_well(&node, status)?;
+    }
+    Ok(heard)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_of_pytest_are_read() {
+        let test =
+            failed_in_python("FAILED tests/test_runs.py::test_cut[one] - AssertionError: a - b");
+        assert_eq!(test, Some("tests/test_runs.py::test_cut[one]"));
+        assert_eq!(failed_in_python("1 failed, 3 passed in 2.00s"), None);
+    }
+
+    #[test]
+    fn failures_of_node_are_read_with_their_files() {
+        let mut heard = NodeRun::default();
+        let lines = [
+            "✖ the line is cut (12.5ms)",
+            "ℹ pass 43",
+            "ℹ fail 1",
+            "✖ failing tests:",
+            "",
+            "test at test/node/runs.test.mjs:21:1",
+            "✖ the line is cut (and (not) only once) (12.5ms)",
+        ];
+        lines.iter().for_each(|line| heard.hear(line));
+        assert_eq!(heard.passed, 43);
+        let name = "the line is cut (and (not) only once)".to_owned();
+        assert_eq!(heard.failed, [FailedTest { name, file: "test/node/runs.test.mjs".to_owned() }]);
     }
 }
