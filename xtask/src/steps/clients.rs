@@ -81,7 +81,7 @@ pub(super) fn python(run: &StepContext) -> Result<StepResult> {
     let program = Metadata::load(&run.root)?.target_directory.join("debug/budao");
     let pytest = |tests: &[String]| {
         let mut pytest = process::command(&python, &home);
-        pytest.args(["-B", "-m", "pytest", "-q", "--durations", "5", "-rf"]).args(tests);
+        pytest.args(["-B", "-m", "pytest", "-q", "--durations", "5", "-rfE"]).args(tests);
         pytest.env("BUDAO_BIN", &program);
         println!("$ {}", process::shown(&pytest));
         let (mut passed, mut failed) = (None, Repeated::default());
@@ -112,9 +112,9 @@ pub(super) fn python(run: &StepContext) -> Result<StepResult> {
     }
 }
 
-/// The test of pytest's `FAILED tests/test_runs.py::test_cut - AssertionError`.
+/// The test of pytest's `FAILED tests/test_runs.py::test_cut - AssertionError`, or of `ERROR …`.
 fn failed_in_python(line: &str) -> Option<&str> {
-    let test = line.strip_prefix("FAILED ")?;
+    let test = line.strip_prefix("FAILED ").or_else(|| line.strip_prefix("ERROR "))?;
     Some(test.split_once(" - ").map_or(test, |(test, _)| test).trim())
 }
 
