@@ -122,18 +122,28 @@ impl Roster {
             let is_held = self.foreign.get(&key).is_some_and(|it| {
                 it.is_claimed && it.process == *id && it.offer.attempt == cancel.attempt
             });
-            if !is_held {
+            let worker = self.processes.get(id);
+            // A process that claimed the call on another server came here with it.
+            let declares =
+                worker.is_some_and(|it| it.declared.contains(&(key.clone(), cancel.attempt)));
+            if !is_held && !declares {
                 continue;
             }
-            let link = self.processes.get(id).and_then(|worker| worker.link.as_ref());
+            let link = worker.and_then(|worker| worker.link.as_ref());
             if let Some((_, link)) = link {
                 let (worker_id, attempt) = (Arc::clone(&id.id), cancel.attempt);
                 let message =
                     WorkerMessage::Cancel { worker_id, key: key.clone(), attempt, reason };
                 out.push((Arc::clone(link), message));
             }
-            if reason != CancelReason::Cancelled {
-                self.forget_foreign(&key);
+            if reason == CancelReason::Cancelled {
+                continue;
+            }
+            match self.processes.get_mut(id) {
+                Some(worker) if !is_held => {
+                    worker.declared.remove(&(key, cancel.attempt));
+                }
+                _ => self.forget_foreign(&key),
             }
         }
     }
@@ -374,7 +384,8 @@ mod tests {
     use super::*;
     use crate::{
         calls::{CallStatus, OpenCall},
-        workers::WorkerLink,
+        peer_notes::PeerCancel,
+        workers::{ClaimCheck, WorkerLink},
     };
 
     #[derive(Debug)]
@@ -425,15 +436,21 @@ mod tests {
         assert_eq!(verdict_after(&question), Some(Reconciliation::DidNotHappen));
     }
 
-    #[test]
-    fn a_claim_under_way_outlives_the_server_that_showed_the_call() {
-        let id = ProcessKey { tenant: "acme".into(), owner: "acme/bot".into(), id: "w-1".into() };
+    /// Connects a process that can take one call at a time.
+    fn connect(roster: &mut Roster, id: &str) -> ProcessKey {
+        let id = ProcessKey { tenant: "acme".into(), owner: "acme/bot".into(), id: id.into() };
         let mut process = RosterProcess::absent("billing", Timestamp::default());
         process.tools.insert("pay".to_owned(), "v1".to_owned());
-        process.link = Some(("1".to_owned(), Arc::new(Link)));
+        process.link = Some((id.id.to_string(), Arc::new(Link)));
         process.capacity = 1;
-        let mut roster = Roster::default();
         roster.processes.insert(id.clone(), process);
+        id
+    }
+
+    #[test]
+    fn a_claim_under_way_outlives_the_server_that_showed_the_call() {
+        let mut roster = Roster::default();
+        let id = connect(&mut roster, "w-1");
         let note = PeerNote { waiting: vec![shown(false)], ..PeerNote::default() };
         let key = note.waiting[0].key();
         roster.take_peer_calls(&note, &mut Deliveries::new());
@@ -444,5 +461,46 @@ mod tests {
         roster.processes.get_mut(&id).unwrap().declared.clear();
         roster.drop_settled_calls(&BTreeSet::new());
         assert!(roster.foreign.is_empty(), "nobody claims it");
+    }
+
+    #[test]
+    fn a_process_that_came_with_its_call_from_another_server_is_told_to_stop_it() {
+        let mut roster = Roster::default();
+        let id = connect(&mut roster, "w-1");
+        let key = shown(false).key();
+        roster.processes.get_mut(&id).unwrap().declared.insert((key.clone(), 1));
+        let stops = |roster: &mut Roster, attempt, reason| {
+            let cancels = vec![PeerCancel::new(&id, &key, attempt, reason)];
+            let mut out = Deliveries::new();
+            roster.take_peer_cancels(&PeerNote { cancels, ..PeerNote::default() }, &mut out);
+            out.len()
+        };
+        assert_eq!(stops(&mut roster, 2, CancelReason::Cancelled), 0, "it holds another attempt");
+        assert_eq!(stops(&mut roster, 1, CancelReason::Cancelled), 1);
+        assert_eq!(stops(&mut roster, 1, CancelReason::Deadline), 1);
+        assert_eq!(stops(&mut roster, 1, CancelReason::Deadline), 0, "it was told");
+    }
+
+    #[test]
+    fn the_session_decides_about_a_repeated_claim_of_a_call_that_another_process_was_offered() {
+        let mut roster = Roster::default();
+        let offered = connect(&mut roster, "w-1");
+        for reconciles in [false, true] {
+            let note = PeerNote { waiting: vec![shown(reconciles)], ..PeerNote::default() };
+            let key = note.waiting[0].key();
+            roster.take_peer_calls(&note, &mut Deliveries::new());
+            let other = connect(&mut roster, "w-2");
+            assert!(roster.check_claim(&offered, &key, 1).is_ok());
+            assert!(
+                roster.check_claim(&other, &key, 1).is_err(),
+                "it neither has nor had an offer"
+            );
+            // Its claim on a server that died since may still become durable.
+            roster.processes.get_mut(&other).unwrap().declared.insert((key.clone(), 1));
+            let check = roster.check_claim(&other, &key, 1).ok();
+            assert_eq!(check, (!reconciles).then_some(ClaimCheck::Declared));
+            roster.forget_foreign(&key);
+            roster.processes.remove(&other);
+        }
     }
 }

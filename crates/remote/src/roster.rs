@@ -185,14 +185,18 @@ impl Roster {
         attempt: u32,
     ) -> Result<ClaimCheck, Fault> {
         let not_offered = || not_open(key, "it was not offered to this worker");
-        if let Some(foreign) = self.foreign.get(key) {
-            let is_offered = foreign.process == *id && foreign.offer.attempt == attempt;
-            return is_offered
-                .then_some(ClaimCheck::Open(foreign.offer.purpose))
-                .ok_or_else(not_offered);
-        }
         let worker = self.processes.get(id);
         let declares = worker.is_some_and(|it| it.declared.contains(&(key.clone(), attempt)));
+        if let Some(foreign) = self.foreign.get(key) {
+            let (offer, is_its_offer) = (&foreign.offer, foreign.process == *id);
+            return match is_its_offer && offer.attempt == attempt {
+                true => Ok(ClaimCheck::Open(offer.purpose)),
+                // The process claimed it on an earlier connection. That claim may still become durable, so only the
+                // session can refuse its repetition, even if another process was offered the call since.
+                false if declares && offer.purpose == CallPurpose::Run => Ok(ClaimCheck::Declared),
+                false => Err(not_offered()),
+            };
+        }
         let Some(call) = self.calls.get(key).filter(|call| call.tenant == id.tenant) else {
             return declares
                 .then_some(ClaimCheck::Declared)

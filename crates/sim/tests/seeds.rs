@@ -124,6 +124,13 @@ fn a_question_about_a_call_that_three_servers_died_with_ends_in_doubt() {
     assert_eq!(run(&Script::in_world(1476, World::Workers)).violations, [], "seed 1476");
 }
 
+/// 16365: a server died with a claim in the inbox of a session that no server had. The next server had offered the call to
+/// another process and refused the repeated claim itself, and then the claim became durable.
+#[test]
+fn a_claim_that_a_dead_server_took_is_not_refused_before_it_is_decided() {
+    assert_eq!(run(&Script::in_world(16_365, World::Workers)).violations, [], "seed 16365");
+}
+
 /// The simulator's own mistake, found in a million seeds: who was to stop was dead, so another was asked, which parked its turn
 /// and lived on.
 #[test]

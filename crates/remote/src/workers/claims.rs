@@ -29,8 +29,8 @@ const OUTPUTS: usize = 16;
 pub enum ClaimCheck {
     /// The call is open. The session decides about a run; a reconciliation is not recorded and needs no decision.
     Open(CallPurpose),
-    /// The process declared the call when it connected, and it is not open on this server: the server restarts, or the
-    /// session is on another one. The session decides, after [`Workers::check_route`].
+    /// The process declared the call when it connected, and no offer of it to this process is open on this server: the
+    /// server restarts, or the session is on another one. The session decides, after [`Workers::check_route`].
     Declared,
 }
 
@@ -96,8 +96,8 @@ impl Workers {
             let worker = roster.processes.get(id);
             worker.and_then(|it| it.link.as_ref()).is_some_and(|(known, _)| known == connection)
         };
-        if let Some(foreign) = roster.foreign.get(key) {
-            return uses(&foreign.process);
+        if roster.foreign.get(key).is_some_and(|foreign| uses(&foreign.process)) {
+            return true;
         }
         let Some(call) = roster.calls.get(key) else {
             return roster.declares(connection, key);

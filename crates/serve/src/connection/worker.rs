@@ -101,11 +101,12 @@ impl Connection {
     ) -> Result<(), OutboxClosed> {
         let Ok(slot) = Arc::clone(&self.submissions).acquire_owned().await else { return Ok(()) };
         let connection = Arc::clone(self);
-        self.server.running.spawn(async move {
+        let submission = self.server.running.track_future(async move {
             // A closed outbox ends the connection; its reader notices.
             let _ = connection.handle_inbound(inbound).await;
             drop(slot);
         });
+        self.server.world.spawn.spawn(Box::pin(submission));
         Ok(())
     }
 
@@ -235,7 +236,14 @@ impl Connection {
         let workers = self.workers()?;
         let ClaimRef { call, attempt, worker_id } = claim;
         let (key, process) = (CallKey { session: context.session, call }, self.process(&worker_id));
-        eprintln!("DBG {:?} {} claim {} {} {worker_id} {:?}", self.server.now(), self.id, key.session, key.call, context.command);
+        eprintln!(
+            "DBG {:?} {} claim {} {} {worker_id} {:?}",
+            self.server.now(),
+            self.id,
+            key.session,
+            key.call,
+            context.command
+        );
         let checked = match workers.check_claim(process, &key, attempt) {
             Ok(ClaimCheck::Open(purpose)) => Ok(purpose),
             Ok(ClaimCheck::Declared) => {
@@ -255,7 +263,13 @@ impl Connection {
             }
             Err(fault) => Err(fault),
         };
-        eprintln!("DBG {:?} {} claim answer {} {} {worker_id} {answer:?}", self.server.now(), self.id, key.session, key.call);
+        eprintln!(
+            "DBG {:?} {} claim answer {} {} {worker_id} {answer:?}",
+            self.server.now(),
+            self.id,
+            key.session,
+            key.call
+        );
         workers.claim_answered(process, &key, attempt, answer.is_ok());
         answer?;
         Ok(json!({ "step_id": key.call.to_string(), "attempt": attempt }))
