@@ -279,7 +279,6 @@ impl Roster {
             return Some(id);
         }
         if !worker.declared.contains(&(key.clone(), attempt)) {
-            eprintln!("DBG hold loses {key:?} {now:?}");
             self.lose(key, &id);
         }
         None

@@ -236,14 +236,6 @@ impl Connection {
         let workers = self.workers()?;
         let ClaimRef { call, attempt, worker_id } = claim;
         let (key, process) = (CallKey { session: context.session, call }, self.process(&worker_id));
-        eprintln!(
-            "DBG {:?} {} claim {} {} {worker_id} {:?}",
-            self.server.now(),
-            self.id,
-            key.session,
-            key.call,
-            context.command
-        );
         let checked = match workers.check_claim(process, &key, attempt) {
             Ok(ClaimCheck::Open(purpose)) => Ok(purpose),
             Ok(ClaimCheck::Declared) => {
@@ -263,13 +255,6 @@ impl Connection {
             }
             Err(fault) => Err(fault),
         };
-        eprintln!(
-            "DBG {:?} {} claim answer {} {} {worker_id} {answer:?}",
-            self.server.now(),
-            self.id,
-            key.session,
-            key.call
-        );
         workers.claim_answered(process, &key, attempt, answer.is_ok());
         answer?;
         Ok(json!({ "step_id": key.call.to_string(), "attempt": attempt }))
