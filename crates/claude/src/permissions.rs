@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_is_also_told_in_chinese() {
+    fn every_reason_has_a_chinese_text() {
         for (settings, tool) in [
             (settings(Mode::Approval, "plan"), "Bash"),
             (settings(Mode::Approval, "dontAsk"), "Bash"),

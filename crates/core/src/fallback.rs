@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_list_is_refused_and_says_what_is_wrong() {
+    fn an_invalid_list_of_models_is_refused_with_the_reason() {
         assert_eq!(
             refused("a,a"),
             "a list that names each model once, and `a` is in it twice; got a twice"

@@ -140,7 +140,7 @@ mod tests {
     const MOST: usize = 1_000;
 
     #[test]
-    fn the_six_operations_do_what_the_standard_says() {
+    fn the_six_patch_operations_follow_the_standard() {
         let mut state = json!({"a": [1, 2], "b": {"c/d": 1}});
         let operations = json!([
             {"op": "test", "path": "/a/0", "value": 1},

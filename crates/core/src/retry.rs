@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_past_the_ceiling_fails_at_once_and_says_when() {
+    fn a_retry_hint_above_the_limit_fails_at_once_and_names_the_time() {
         let fault = overloaded().retry_after(Duration::from_secs(3600));
         let RetryDecision::GiveUp(fault) = RetryPolicy::default().after(fault, 1, 0.0) else {
             panic!("must give up")
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_try_gives_up_and_says_so() {
+    fn the_last_failed_attempt_gives_up_with_the_count_of_attempts() {
         let RetryDecision::GiveUp(fault) = RetryPolicy::default().after(overloaded(), 3, 0.0)
         else {
             panic!("must give up")

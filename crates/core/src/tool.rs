@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_is_also_told_in_chinese() {
+    fn every_reason_has_a_chinese_text() {
         let tool = ToolSpec { confirm: true, ..spec("fs_write", Effect::Writes) };
         let (named, nobody) = (list(&["*"]), Permissions::default());
         let of = |permissions: Permissions, tool: &ToolSpec| match permissions.permit(tool) {

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_fault_says_of_its_own_progress_survives_being_written_down() {
+    fn the_progress_in_a_fault_survives_encoding() {
         let fault = Fault::new(Kind::RequestTimedOut, Operation::ToolCall);
         assert!(fault.repeat().retryable && fault.may_auto_retry());
         let fault = fault.unconfirmed();

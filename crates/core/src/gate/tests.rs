@@ -102,7 +102,7 @@ fn a_hint_above_the_ceiling_holds_for_the_ceiling_and_then_one_probe_is_made() {
 }
 
 #[test]
-fn nonsense_hints_hold_nobody_for_long() {
+fn implausible_retry_hints_hold_no_request_for_long() {
     for hint in [Duration::ZERO, Duration::from_nanos(1), Duration::MAX] {
         let mut gate = gate();
         let (first, _) = ask(&mut gate, 1, at(0));

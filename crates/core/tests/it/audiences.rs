@@ -32,7 +32,7 @@ fn every_fault() -> impl Iterator<Item = Fault> {
 }
 
 #[test]
-fn no_two_audiences_get_the_same_advice_unless_the_row_says_so() {
+fn two_audiences_share_advice_only_where_the_catalog_row_allows_it() {
     for fault in every_fault().filter(|fault| !fault.row().same_advice) {
         for lang in Lang::VARIANTS {
             let people = to_people(&fault, *lang);
@@ -64,8 +64,7 @@ fn advice_written_for_one_audience_never_reaches_the_other() {
 }
 
 #[test]
-fn the_model_is_never_advised_to_do_what_only_people_can_and_people_are_not_told_to_ask_themselves()
-{
+fn advice_for_the_model_never_asks_for_what_only_people_can_do_and_the_reverse() {
     let only_people =
         ["operator", "restart", "settings", "Install", "Raise", "运维", "重启", "设置里"];
     let only_models = ["the user", "call the tool", "用户", "再次调用"];
@@ -85,7 +84,7 @@ fn the_model_is_never_advised_to_do_what_only_people_can_and_people_are_not_told
 
 /// A confirmation that nobody answered ran nothing, whichever fault ends its call.
 #[test]
-fn nobody_is_told_to_look_for_work_that_never_started() {
+fn no_advice_mentions_work_that_never_started() {
     let ended = [
         faults::bare(Kind::QuestionExpired),
         faults::bare(Kind::DeniedByPerson),

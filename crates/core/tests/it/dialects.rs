@@ -17,30 +17,30 @@ use serde_json::{Value, json};
 use strum::VariantArray as _;
 
 #[test]
-fn the_model_is_told() {
+fn the_text_for_the_model_matches_its_snapshot() {
     golden("model", model);
 }
 
 #[test]
-fn the_user_is_told() {
+fn the_text_for_the_user_matches_its_snapshot() {
     golden("user", |fault, lang| user(fault, lang).to_string());
 }
 
 #[test]
-fn peers_are_told() {
+fn the_text_for_peers_matches_its_snapshot() {
     golden("peer", |fault, lang| {
         format!("peer  {}\nmcp   {}", peer(fault, lang), mcp(fault, lang))
     });
 }
 
 #[test]
-fn an_editor_is_told() {
+fn the_text_for_an_editor_matches_its_snapshot() {
     golden("editor", |fault, lang| editor(fault, lang).to_string());
 }
 
 /// What a path that is not a journal is instead, in the words that users read.
 #[test]
-fn a_user_is_told_what_a_path_is_that_is_not_a_journal() {
+fn a_path_that_is_not_a_journal_is_named_to_the_user() {
     let absent = ["no_directory", "none"].map(|cause| (Kind::NoJournal, cause));
     let other = [
         "directory",
@@ -68,7 +68,7 @@ fn a_user_is_told_what_a_path_is_that_is_not_a_journal() {
 
 /// A call that may still be running is told as such, whatever its kind and whoever reads it.
 #[test]
-fn what_nobody_confirmed_is_told_as_unknown_to_everybody() {
+fn an_unconfirmed_outcome_is_rendered_as_unknown_for_every_audience() {
     let unconfirmed = Kind::VARIANTS.iter().map(|kind| faults::sample(*kind).unconfirmed());
     for fault in unconfirmed {
         let failure = Failure { fault: fault.clone(), data: None, note: None };
@@ -93,7 +93,7 @@ fn what_nobody_confirmed_is_told_as_unknown_to_everybody() {
 
 /// Operators read English: log lines are searched, and a search wants one wording.
 #[test]
-fn the_operator_is_told() {
+fn the_text_for_the_operator_matches_its_snapshot() {
     let lines: Vec<_> = faults::all().map(|fault| fault.to_string()).collect();
     assert!(lines.iter().all(|line| !line.contains('\n')), "one line each");
     snapshot("operator", &lines.join("\n"));
@@ -342,7 +342,7 @@ fn a_file_that_is_not_there_is_a_logical_answer_and_not_a_crash() {
 }
 
 #[test]
-fn arguments_that_do_not_fit_are_told_one_a_line() {
+fn mismatched_arguments_are_listed_one_per_line() {
     let fault = faults::mismatches()
         .into_iter()
         .fold(faults::bare(Kind::InvalidArguments), Fault::mismatch)

@@ -134,7 +134,7 @@ fn chain(texts: &[&'static str]) -> Layer {
 }
 
 #[test]
-fn causes_are_told_once_and_only_to_the_operator() {
+fn causes_are_rendered_once_and_only_for_the_operator() {
     let polite = chain(&["cannot connect", "connect to upstream", "refused"]);
     let repeating = chain(&["cannot connect: upstream: refused", "upstream: refused", "refused"]);
     let bare = || faults::bare(Kind::NetworkUnavailable);
@@ -187,7 +187,7 @@ fn an_inner_retry_that_gave_up_is_not_multiplied_by_an_outer_one() {
 }
 
 #[test]
-fn advice_for_this_one_stands_before_the_general_and_nothing_is_said_twice() {
+fn specific_advice_comes_before_general_advice_and_none_is_repeated() {
     let general: Vec<_> = text::recommendations(&faults::bare(Kind::FilePermission), Lang::En)
         .into_iter()
         .map(std::borrow::Cow::into_owned)
@@ -294,7 +294,7 @@ fn planted(kind: Kind, secret: &str) -> Fault {
 }
 
 #[test]
-fn a_reason_of_ours_is_told_in_the_readers_language_and_those_of_others_as_they_were_said() {
+fn known_reasons_are_translated_and_foreign_reasons_are_shown_as_written() {
     let denied = |reason: &'static str| {
         Fault::new(Kind::DeniedByPolicy, Operation::ToolCall)
             .with(Fact::ToolName, "fs_write")

@@ -182,7 +182,7 @@ fn no_text_of_any_place_has_a_gap() {
 }
 
 #[test]
-fn a_fault_without_its_facts_is_still_told_in_whole_sentences() {
+fn a_fault_without_facts_renders_complete_sentences() {
     let bare = Fault::new(Kind::ModelOverloaded, Operation::ModelRequest);
     assert_eq!(text::model_text(&bare, Lang::En), "The service is overloaded at the moment.");
     for kind in Kind::VARIANTS {
@@ -194,7 +194,7 @@ fn a_fault_without_its_facts_is_still_told_in_whole_sentences() {
 }
 
 #[test]
-fn what_a_page_says_about_repeats_is_what_the_runtime_does() {
+fn the_page_of_a_fault_agrees_with_the_catalog_about_retries() {
     for kind in Kind::VARIANTS {
         let page =
             ["about", "check", "user", "model"].map(|part| text::of_kind(*kind, part, Lang::En));
@@ -211,7 +211,7 @@ fn what_a_page_says_about_repeats_is_what_the_runtime_does() {
 }
 
 #[test]
-fn no_wait_is_told_as_zero_seconds() {
+fn no_wait_is_rendered_as_zero_seconds() {
     for kind in Kind::VARIANTS {
         let now = Fault::new(*kind, Operation::ModelRequest)
             .with(Fact::Service, "s")

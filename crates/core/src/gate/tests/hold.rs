@@ -105,7 +105,7 @@ fn background_work_learns_of_an_outage_that_follows_a_wait_for_capacity() {
 }
 
 #[test]
-fn background_work_is_not_told_the_same_again() {
+fn a_background_observer_gets_no_repeated_hold_reports() {
     let mut gate = gate_with_late_probe();
     bring_down(&mut gate, at(0));
     let waiting: Vec<_> =
@@ -141,7 +141,7 @@ fn an_observer_who_joins_moves_a_waiting_request_ahead() {
 }
 
 #[test]
-fn an_outage_that_nobody_asks_about_is_forgotten() {
+fn a_gate_without_requests_is_quiet_ten_minutes_after_its_outage() {
     let mut gate = gate();
     bring_down(&mut gate, at(0));
     assert!(!gate.is_quiet(at(600_000)), "it may be asked soon");
@@ -151,7 +151,7 @@ fn an_outage_that_nobody_asks_about_is_forgotten() {
 }
 
 #[test]
-fn ten_thousand_requests_are_queued_and_told_their_places_in_good_time() {
+fn ten_thousand_requests_are_queued_and_get_their_positions_in_time() {
     let mut gate = gate_with_late_probe();
     bring_down(&mut gate, at(0));
     let started = std::time::Instant::now();

@@ -233,7 +233,7 @@ fn a_service_that_takes_few_requests_at_a_time_is_not_asked_for_more() {
 }
 
 #[test]
-fn a_thousand_waiting_sessions_wake_nobody_but_the_probe() {
+fn with_a_thousand_waiting_sessions_only_the_probe_wakes() {
     let storm = run(1000, 1, &mut down_until(300_000));
     assert_eq!(storm.answered, 1000);
     assert!(storm.wakes < 200, "{storm:?}");

@@ -95,7 +95,7 @@ fn a_call_that_did_not_happen_runs_again_until_its_attempts_are_used() {
 }
 
 #[test]
-fn only_a_tool_that_cannot_tell_leaves_the_call_in_doubt() {
+fn a_call_stays_in_doubt_only_if_its_tool_cannot_reconcile_it() {
     let (mut play, call) = interrupted();
     let names = reconciled(&mut play, &call, 1, ReconcileResult::CannotTell);
     assert_eq!(names, ["reconcile_ended", "tool_call_ended", "step_started"]);
@@ -105,7 +105,7 @@ fn only_a_tool_that_cannot_tell_leaves_the_call_in_doubt() {
 }
 
 #[test]
-fn finding_out_is_tried_again_and_then_given_up() {
+fn a_failed_reconciliation_is_retried_up_to_its_limit() {
     let (mut play, call) = interrupted();
     let down =
         || ReconcileResult::Failed(Fault::new(Kind::NetworkUnavailable, Operation::ReconcileCall));
@@ -178,7 +178,7 @@ fn a_call_that_certainly_did_not_happen_is_tried_again_though_it_is_not_idempote
 }
 
 #[test]
-fn what_the_author_knows_decides_what_the_model_is_told() {
+fn the_authors_statement_of_progress_decides_the_advice_to_the_model() {
     let lost = |progress| {
         let fault = Fault::new(Kind::ToolFailed, Operation::ToolCall).with_progress(progress);
         budao_core::tool::Outcome::from(fault).render_for_model(Lang::En).0
@@ -210,7 +210,7 @@ fn a_person_settles_a_doubt_and_the_model_reads_it_once_at_its_next_step() {
 }
 
 #[test]
-fn of_two_people_who_settle_a_doubt_the_first_wins_and_the_second_is_told() {
+fn of_two_people_who_settle_a_doubt_the_first_wins_and_the_second_is_refused() {
     let (mut play, call) = in_doubt();
     settle(&mut play, &call, Settlement::DidNotHappen);
     let Answer::Rejected { fault } = settle(&mut play, &call, Settlement::LeftToModel) else {

@@ -238,7 +238,7 @@ fn what_a_person_wrote_about_a_call_survives_its_being_started_again() {
 }
 
 #[test]
-fn words_of_a_try_that_was_given_up_are_nobodys() {
+fn an_abandoned_attempt_leaves_no_partial_text() {
     let mut play = Play::new();
     play.say("go");
     play.delta("par");
@@ -250,7 +250,7 @@ fn words_of_a_try_that_was_given_up_are_nobodys() {
 }
 
 #[test]
-fn a_call_that_ran_says_for_how_long_and_one_that_was_refused_took_no_time() {
+fn a_call_records_its_duration_and_a_refused_call_has_none() {
     let mut play = Play::new();
     play.say("go");
     let calls = play.answer_calls(&[("t", "{}"), ("u", "{}")]);
@@ -286,7 +286,7 @@ fn the_brake_counts_the_call_it_stops() {
 }
 
 #[test]
-fn of_two_that_wait_only_the_one_whose_time_has_come_is_woken() {
+fn of_two_waiting_requests_only_the_due_one_is_woken() {
     let mut play = Play::new();
     play.say("go");
     let calls = play.answer_calls(&[("t", "{}"), ("u", "{}"), ("v", "{}")]);
@@ -304,7 +304,7 @@ fn of_two_that_wait_only_the_one_whose_time_has_come_is_woken() {
 }
 
 #[test]
-fn an_environment_shows_its_time_to_whoever_debugs_it() {
+fn the_debug_output_of_an_environment_has_its_time() {
     let limits = budao_core::limits::Limits::default();
     let env = turn::Env {
         now: budao_core::Timestamp::from_micros(5),

@@ -99,7 +99,7 @@ fn an_answer_that_does_not_fit_is_refused_with_every_mismatch_and_the_question_s
 }
 
 #[test]
-fn a_question_that_nobody_answers_expires_and_the_call_learns_it() {
+fn an_unanswered_question_of_a_call_expires_and_the_call_gets_the_expiry() {
     let (mut play, call) = running(false);
     need(&mut play, &call, 1, "d");
     let until = play.limits.question + Duration::from_secs(1);

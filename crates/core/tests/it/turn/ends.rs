@@ -22,7 +22,7 @@ fn last(play: &Play) -> (StopReason, Option<Kind>) {
 }
 
 #[test]
-fn a_turn_that_is_halted_says_of_what_ran_that_nobody_knows_and_of_the_rest_that_it_did_not_run() {
+fn an_aborted_turn_gives_running_calls_an_unknown_outcome_and_the_others_one_of_not_run() {
     let mut play = Play::new();
     play.say("go");
     let calls = play.answer_calls(&[("t", "{}"), ("u", "{}"), ("v", "{}")]);

@@ -238,7 +238,7 @@ fn a_review_of_a_long_hold_asks_a_model_whose_gate_is_open() {
 }
 
 #[test]
-fn a_step_begins_with_the_first_model_whose_gate_opens_in_time() {
+fn a_step_starts_with_the_first_model_whose_gate_opens_in_time() {
     let mut play = Play::with_models("m,n");
     play.gates(&[60, 0]);
     assert!(play.say("go").ends_with(&["turn_started", "model_changed", "step_started"]));

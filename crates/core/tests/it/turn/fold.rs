@@ -52,7 +52,7 @@ fn ended() -> Event {
 }
 
 #[test]
-fn a_turn_that_ends_with_an_open_call_leaves_a_result_that_says_nobody_knows() {
+fn a_turn_that_ends_with_an_open_call_gives_it_an_unknown_outcome() {
     let session = fold(asked_for_a_call().into_iter().chain([ended()]));
     assert!(session.turn.is_none());
     assert_eq!(unpaired(&session.history, 0), None);
@@ -138,7 +138,7 @@ fn thoughts_and_pictures_count_for_the_length_of_a_history() {
 }
 
 #[test]
-fn the_model_is_told_both_what_a_person_changed_and_what_they_wrote() {
+fn the_model_gets_a_persons_changes_and_their_note() {
     let mut play = Play::new();
     play.say("go");
     let calls = play.answer_calls(&[("t", "{}")]);
@@ -178,7 +178,7 @@ fn a_verdict_that_comes_too_late_starts_nothing() {
 }
 
 #[test]
-fn a_repeated_call_is_told_again_what_does_not_fit_and_what_would() {
+fn a_repeated_invalid_call_gets_the_mismatch_and_the_expected_form_again() {
     let mut play = Play::new();
     play.say("go");
     let mismatch = Mismatch {

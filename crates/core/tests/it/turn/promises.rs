@@ -46,7 +46,7 @@ fn messages_that_arrive_during_a_turn_are_answered_in_order() {
 }
 
 #[test]
-fn a_call_is_on_disk_before_it_runs_and_its_outcome_before_the_model_hears() {
+fn a_call_is_recorded_before_it_runs_and_its_outcome_before_the_next_model_request() {
     let mut play = Play::new();
     play.say("go");
     let calls = play.answer_calls(&[("t", "{}"), ("u", "{}")]);
@@ -125,7 +125,7 @@ fn cancel_waits_for_running_calls_and_only_for_them() {
 }
 
 #[test]
-fn a_call_cancelled_before_it_started_is_told_that_nothing_was_done() {
+fn a_call_cancelled_before_its_start_reports_that_nothing_was_done() {
     let mut play = Play::new();
     play.say("go");
     let calls = play.answer_calls(&[("asks", "{}")]);
@@ -175,7 +175,7 @@ fn what_arrives_late_never_touches_another_turn() {
 }
 
 #[test]
-fn a_failing_model_is_tried_again_and_the_recovery_is_told() {
+fn a_failing_model_is_retried_and_the_recovery_is_recorded() {
     let mut play = Play::new();
     play.say("go");
     play.delta("half");
@@ -243,7 +243,7 @@ fn a_stuck_model_costs_three_requests() {
 }
 
 #[test]
-fn many_failures_in_one_step_do_not_end_the_turn_before_the_model_hears() {
+fn many_failures_in_one_step_reach_the_model_before_the_turn_can_end() {
     let mut play = Play::new();
     play.say("go");
     let calls = play.answer_calls(&[("t", "{}"); 20]);
@@ -320,7 +320,7 @@ fn a_model_that_only_calls_tools_is_stopped_by_the_step_limit() {
 }
 
 #[test]
-fn a_refusal_is_told_before_the_end_of_its_turn() {
+fn a_refusal_is_recorded_before_the_end_of_its_turn() {
     let mut play = Play::new();
     play.say("go");
     let names = play.answer(vec![Block::Text("I will not.".into())], ModelStop::Refusal);
@@ -337,7 +337,7 @@ fn a_model_that_answers_nothing_is_a_failure_not_an_answer() {
 }
 
 #[test]
-fn a_model_may_say_nothing_more_after_results() {
+fn an_empty_answer_after_results_ends_the_turn() {
     let mut play = Play::new();
     play.say("go");
     let calls = play.answer_calls(&[("t", "{}")]);
@@ -415,7 +415,7 @@ fn the_question_being_answered_is_never_summarised_away() {
 }
 
 #[test]
-fn a_full_queue_says_so() {
+fn a_full_queue_is_refused_with_its_limit() {
     let mut play = Play::new();
     play.limits.queued_messages = 2;
     for text in ["runs", "waits", "waits"] {

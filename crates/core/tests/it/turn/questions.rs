@@ -85,7 +85,7 @@ fn an_answer_for_other_arguments_is_refused() {
 }
 
 #[test]
-fn a_question_nobody_answers_is_denied_in_the_end() {
+fn an_unanswered_question_is_denied_when_it_expires() {
     let mut play = Play::new();
     play.say("go");
     let calls = play.answer_calls(&[("w", "{}")]);
@@ -97,7 +97,7 @@ fn a_question_nobody_answers_is_denied_in_the_end() {
 }
 
 #[test]
-fn after_a_crash_idempotent_calls_run_again_and_the_others_are_said_to_be_unknown() {
+fn after_a_crash_idempotent_calls_run_again_and_the_others_have_an_unknown_outcome() {
     let mut play = Play::new();
     play.say("go");
     let calls = play.answer_calls(&[("safe", "{}"), ("unsafe", "{}"), ("asks", "{}")]);

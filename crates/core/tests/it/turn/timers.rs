@@ -87,7 +87,7 @@ fn a_timer_that_is_not_due_does_not_fire() {
 }
 
 #[test]
-fn missed_times_are_told_once_with_their_count() {
+fn missed_firings_are_reported_once_with_their_count() {
     let mut play = play();
     accepted(&set(&mut play, "hourly", cron("0 * * * *")));
     play.now = at("2026-11-18T03:30:00Z");

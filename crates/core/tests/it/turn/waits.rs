@@ -136,7 +136,7 @@ fn a_held_request_is_no_try_and_its_wait_is_a_record() {
 }
 
 #[test]
-fn the_fault_is_told_once_and_progress_after_it() {
+fn repeated_hold_reports_carry_the_fault_once_and_then_only_progress() {
     let mut play = Play::new();
     play.say("go");
     play.model_fails(Kind::ModelServerError);
@@ -189,7 +189,7 @@ fn a_patience_in_front_of_observers_may_be_the_longer_one() {
 }
 
 #[test]
-fn a_wait_says_until_when_for_the_gate_of_a_later_process() {
+fn a_recorded_wait_has_its_end_so_that_a_later_process_restores_the_gate() {
     let mut play = Play::new();
     play.say("go");
     let report = hold(&play, MINUTE);
@@ -230,7 +230,7 @@ fn a_wait_ends_when_the_patience_is_over() {
 }
 
 #[test]
-fn the_patience_becomes_that_of_background_work_when_nobody_watches() {
+fn an_unobserved_turn_has_the_patience_of_background_work() {
     let mut play = Play::new();
     play.say("go");
     let report = hold(&play, MINUTE);
@@ -435,7 +435,7 @@ fn a_compaction_that_waits_ends_with_the_patience_of_its_turn() {
 }
 
 #[test]
-fn one_setting_says_how_long_a_hint_is_followed() {
+fn one_setting_bounds_how_long_a_retry_hint_is_followed() {
     let mut play = Play::without_patience();
     play.limits.gate.hint_ceiling = MINUTE;
     play.say("go");
