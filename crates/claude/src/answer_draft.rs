@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn abandoned_blocks_are_gone_and_it_is_said_when_they_were_shown() {
+    fn abandoned_blocks_are_removed_and_shown_ones_are_voided() {
         let mut draft = AnswerDraft::streamed(&head(&json!([])));
         draft.piece(0, false, "kept");
         draft.take(&head(&json!([{"type": "text", "text": "kept"}])));

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_goes_before_what_can_be_found() {
+    fn a_configured_program_takes_precedence_over_one_on_the_path() {
         let folder = tempfile::tempdir().unwrap();
         let (a, b) = (program(folder.path(), "a"), program(folder.path(), "b"));
         let claude = program(folder.path(), "claude");

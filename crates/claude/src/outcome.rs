@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_of_the_api_are_told_apart_although_the_cli_calls_them_success() {
+    fn failures_of_the_api_are_recognised_although_the_cli_reports_success() {
         let kinds = [
             (429, "rate_limit", Kind::ModelRateLimited),
             (529, "server_error", Kind::ModelOverloaded),

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn in_the_mode_that_does_not_ask_nobody_is_asked() {
+    fn the_mode_without_questions_asks_no_question() {
         let mut silent = settings(Mode::Approval, "dontAsk");
         for tool in ["Write", "Bash", "WebFetch", "ExitPlanMode", "AskUserQuestion"] {
             assert!(matches!(decided(&silent, tool), Permission::Deny(_)), "{tool}");
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cli_asks_about_is_asked_unless_somebody_allowed_it() {
+    fn a_permission_request_of_the_cli_becomes_a_question_unless_a_rule_allows_it() {
         let mut asks = settings(Mode::Approval, "default");
         assert!(matches!(decided(&asks, "Bash"), Permission::Ask(_)));
         assert!(matches!(decided(&asks, "WebFetch"), Permission::Ask(_)));
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cli_is_told_what_it_would_not_ask_about() {
+    fn the_cli_gets_rules_for_the_tools_that_it_would_not_ask_about() {
         let readonly = rules(&settings(Mode::Readonly, "default")).unwrap();
         assert!(readonly["permissions"]["deny"].as_array().unwrap().contains(&"Bash".into()));
         assert_eq!(rules(&settings(Mode::Approval, "default")), None);

@@ -556,7 +556,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_the_cli_says_stops_the_reader() {
+    fn no_output_of_the_cli_stops_the_reader() {
         let odd: &[&[u8]] = &[
             b"",
             b"null",

@@ -101,7 +101,7 @@ async fn a_cli_that_does_not_stop_when_cancelled_is_stopped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_of_the_model_service_are_told_and_its_retries_too() {
+async fn failures_of_the_model_service_and_its_retries_are_recorded() {
     let kinds = [
         (429, Kind::ModelRateLimited),
         (529, Kind::ModelOverloaded),
@@ -166,7 +166,7 @@ async fn after_a_restart_the_cut_turn_has_its_fault_and_the_queue_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_whose_writer_is_gone_is_taken_over() {
+async fn a_session_of_a_dead_writer_is_taken_over() {
     let fixture = Fixture::open(CliVersion::Current).await;
     fixture.run("A").await.assert_answers("A");
     let cut = fixture.say("B @silent").await;

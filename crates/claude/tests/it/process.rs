@@ -139,7 +139,7 @@ async fn a_conversation_over_a_real_process_survives_a_restart_of_the_engine() {
 }
 
 #[tokio::test]
-async fn an_exit_is_told_with_its_code_and_its_last_words() {
+async fn an_exit_is_reported_with_its_code_and_the_end_of_its_error_output() {
     let real = Real::start();
     let session = real.open().await;
     submit(&real.engine, session, "one @die-mid").await;
@@ -187,7 +187,7 @@ async fn a_killed_process_ends_its_turn_at_once_and_an_idle_one_is_just_started_
 }
 
 #[tokio::test]
-async fn nobody_is_left_when_the_engine_stops() {
+async fn no_process_remains_after_the_engine_stops() {
     let real = Real::start();
     let (idle, busy) = (real.open().await, real.open().await);
     submit(&real.engine, idle, "one").await;
@@ -203,7 +203,7 @@ async fn nobody_is_left_when_the_engine_stops() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_not_there_and_a_folder_that_is_not_there_are_told() {
+async fn a_missing_program_and_a_missing_folder_have_faults_of_their_own() {
     let world = world::seeded(rand_seed());
     let journal: Arc<dyn Journal> = Arc::new(Memory::new(world.clone(), Limits::default()));
     let missing = CliProgram::new("/nowhere/claude", world.clone());

@@ -388,12 +388,12 @@ async fn the_old_cli_is_killed_and_goes_on_with_its_conversation() {
 }
 
 #[tokio::test]
-async fn failures_of_the_service_are_told_apart_by_the_current_cli() {
+async fn the_current_cli_distinguishes_failures_of_the_service() {
     fails_truly(CURRENT).await;
 }
 
 #[tokio::test]
-async fn failures_of_the_service_are_told_apart_by_the_old_cli() {
+async fn the_old_cli_distinguishes_failures_of_the_service() {
     fails_truly(OLD).await;
 }
 

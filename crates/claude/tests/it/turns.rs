@@ -233,7 +233,7 @@ async fn a_question_is_closed_when_it_is_withdrawn_or_the_turn_is_cancelled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_nobody_answers_expires_and_the_turn_goes_on() {
+async fn an_unanswered_question_expires_and_the_turn_continues() {
     let fixture = Fixture::open(CliVersion::Current).await;
     let ended = fixture.run("A @tool").await;
     ended.assert_answers("A");

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn what_a_sub_agent_says_is_not_shown_as_the_agents_own() {
+fn text_of_a_sub_agent_is_not_shown_as_the_agents_own() {
     let (mut conversation, _) = Conversation::started();
     let mut line = stream_begins("m1");
     line["parent_tool_use_id"] = json!("t1");
@@ -36,7 +36,7 @@ fn an_answer_that_belongs_to_no_turn_is_late_once_and_its_pieces_are_dropped() {
 }
 
 #[test]
-fn pieces_of_kinds_nobody_reads_and_pieces_of_no_answer_change_nothing() {
+fn unknown_pieces_and_pieces_outside_an_answer_change_nothing() {
     let (mut conversation, _) = Conversation::started();
     assert_eq!(conversation.line(piece(0, "lost")), []);
     let stop = stream(json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}));
@@ -94,7 +94,7 @@ fn a_thrown_away_end_of_which_nothing_was_shown_voids_nothing() {
 }
 
 #[test]
-fn a_retry_voids_what_was_shown_of_the_try_and_its_success_is_told() {
+fn a_retry_voids_the_text_of_the_failed_attempt_and_its_success_is_recorded() {
     let (mut conversation, prompt) = Conversation::started();
     conversation.line(stream_begins("m1"));
     conversation.line(piece(0, "void"));
@@ -159,7 +159,7 @@ fn words_of_a_result_are_shown_when_no_others_came() {
 }
 
 #[test]
-fn what_the_cli_says_by_itself_while_our_prompt_waits_is_kept_beside_it_and_is_bounded() {
+fn unprompted_output_of_the_cli_before_the_answer_is_kept_apart_and_bounded() {
     let mut conversation = Conversation::open();
     let prompt = conversation.say("hello");
     let mut begins = init(&[]);

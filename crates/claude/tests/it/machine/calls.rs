@@ -86,7 +86,7 @@ fn a_long_output_is_kept_by_its_head_and_tail_and_cut_between_letters() {
 }
 
 #[test]
-fn the_list_of_things_to_do_is_told_when_the_cli_has_written_it() {
+fn the_to_do_list_is_recorded_after_the_cli_has_written_it() {
     let (mut conversation, _) = Conversation::started();
     let todos = json!({"todos": [
         {"content": "dig", "status": "completed"},
@@ -184,7 +184,7 @@ fn a_result_of_an_unknown_call_does_not_complete_an_answer() {
 }
 
 #[test]
-fn a_turn_that_is_being_cancelled_asks_nobody_and_denies_at_once() {
+fn a_turn_that_is_being_cancelled_denies_permissions_at_once() {
     let (mut conversation, _) = calling(Mode::Approval, "Bash");
     conversation.ask(CommandBody::Cancel { reason: None });
     assert_eq!(conversation.line(permission_request("r1", "t1", "Bash")), []);
@@ -246,7 +246,7 @@ fn a_call_denied_by_policy_or_by_the_clis_own_rules_ends_denied() {
 }
 
 #[test]
-fn a_tool_that_failed_is_told_with_what_it_said() {
+fn a_failed_tool_is_recorded_with_its_output() {
     let (mut conversation, _) = calling(Mode::Auto, "Bash");
     let mut failed = gave("t1", json!("exit 2"));
     failed["message"]["content"][0]["is_error"] = json!(true);
@@ -295,7 +295,7 @@ fn a_call_that_waits_for_a_person_is_not_counted_as_running() {
 }
 
 #[test]
-fn an_open_call_whose_turn_goes_on_has_an_unknown_outcome() {
+fn an_open_call_has_an_unknown_outcome_once_the_turn_continues() {
     let (mut conversation, _) = calling(Mode::Auto, "Bash");
     let events = conversation.line(stream_begins("m2"));
     assert_eq!(names(&events), ["tool_call_ended", "step_started"]);

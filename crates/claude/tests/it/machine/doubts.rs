@@ -33,7 +33,7 @@ fn prompt_texts(conversation: &Conversation) -> Vec<String> {
 }
 
 #[test]
-fn a_person_settles_a_call_of_a_lost_cli_and_the_next_prompt_says_so_once() {
+fn the_settlement_of_a_call_of_a_lost_cli_is_in_the_next_prompt_once() {
     let (mut conversation, call) = in_doubt();
     let happened = Settlement::Happened { result: json!({"receipt": 41}) };
     let answer = settle(&mut conversation, &call, happened);
@@ -59,7 +59,7 @@ fn a_person_settles_a_call_of_a_lost_cli_and_the_next_prompt_says_so_once() {
 }
 
 #[test]
-fn what_a_person_says_while_a_turn_runs_goes_with_the_next_prompt_of_any_writer() {
+fn messages_during_a_turn_are_part_of_the_next_prompt_of_any_writer() {
     let (mut conversation, call) = in_doubt();
     let prompt = conversation.say("go on");
     conversation.line(init(&[&prompt]));
@@ -75,7 +75,7 @@ fn what_a_person_says_while_a_turn_runs_goes_with_the_next_prompt_of_any_writer(
 }
 
 #[test]
-fn a_prompt_that_the_cli_never_accepted_is_asked_again_with_what_the_person_said() {
+fn a_prompt_that_the_cli_never_accepted_is_sent_again_with_its_text() {
     let (mut conversation, call) = in_doubt();
     settle(&mut conversation, &call, Settlement::DidNotHappen);
     conversation.say("and now?");

@@ -22,7 +22,7 @@ fn a_turn_carries_the_trace_that_its_own_message_brought() {
 }
 
 #[test]
-fn a_session_taken_up_in_the_middle_of_a_turn_is_not_idle() {
+fn a_session_resumed_within_a_turn_is_not_idle() {
     let (conversation, prompt) = Conversation::started();
     assert!(!conversation.machine.is_idle());
     assert!(!conversation.taken_up().machine.is_idle());
@@ -33,7 +33,7 @@ fn a_session_taken_up_in_the_middle_of_a_turn_is_not_idle() {
 }
 
 #[test]
-fn a_retry_says_when_it_comes_and_which_try_of_how_many_it_is_and_its_success_which_step() {
+fn a_retry_records_its_time_and_attempt_and_its_success_records_the_step() {
     let (mut conversation, _) = Conversation::started();
     conversation.line(stream_begins("m1"));
     let retry = json!({"type": "system", "subtype": "api_retry", "attempt": 1,
@@ -98,7 +98,7 @@ fn every_question_about_the_same_call_has_a_name_of_its_own() {
 }
 
 #[test]
-fn calls_of_sub_agents_are_told_apart_though_they_share_an_id() {
+fn calls_of_sub_agents_with_the_same_id_are_distinguished() {
     let (mut conversation, _) = Conversation::started_with(Mode::Approval);
     conversation.line(whole("m1", json!([text_block("hi")])));
     let mut calls = BTreeSet::new();
@@ -175,7 +175,7 @@ fn control_response(id: &str, subtype: &str, response: Value) -> Value {
 }
 
 #[test]
-fn what_the_cli_understands_is_told_when_it_has_said_so_and_not_when_it_refuses() {
+fn commands_of_the_cli_are_recorded_when_it_lists_them_and_not_when_it_refuses() {
     let commands = json!({"commands": [{"name": "compact", "description": "less"}]});
     let mut conversation = Conversation::open();
     conversation.say("hello");
@@ -208,7 +208,7 @@ fn a_turn_of_the_clis_own_is_named_after_its_number() {
 }
 
 #[test]
-fn a_cancel_is_repeated_when_the_state_of_the_prompt_says_that_it_has_begun() {
+fn a_cancel_is_repeated_once_the_prompt_is_reported_as_begun() {
     let mut conversation = Conversation::open();
     let prompt = conversation.say("hello");
     conversation.ask(CommandBody::Cancel { reason: None });
@@ -218,7 +218,7 @@ fn a_cancel_is_repeated_when_the_state_of_the_prompt_says_that_it_has_begun() {
 }
 
 #[test]
-fn a_conversation_is_begun_anew_only_if_the_cli_has_none_and_told_only_if_something_is_lost() {
+fn a_conversation_restarts_only_if_the_cli_has_none_and_is_reported_only_if_messages_are_lost() {
     let lost = || gone().with(Fact::StderrTail, "No conversation found with session ID x");
     let resuming = || {
         let (mut conversation, _) = Conversation::started();
@@ -245,7 +245,7 @@ fn a_conversation_is_begun_anew_only_if_the_cli_has_none_and_told_only_if_someth
 }
 
 #[test]
-fn a_question_is_closed_by_whoever_takes_the_session_up() {
+fn a_question_is_closed_by_the_process_that_resumes_the_session() {
     let (mut conversation, _) = Conversation::started_with(Mode::Approval);
     conversation.line(whole("m1", json!([call("t1", "Bash", json!({}))])));
     conversation.line(permission_request("r1", "t1", "Bash"));
@@ -254,7 +254,7 @@ fn a_question_is_closed_by_whoever_takes_the_session_up() {
 }
 
 #[test]
-fn a_silence_is_told_with_the_limit_it_broke_and_how_long_it_was() {
+fn a_silent_cli_is_reported_with_the_limit_and_the_duration() {
     let silence = |events: &[Event]| {
         let fault = events.iter().find_map(|event| match event {
             Event::TurnEnded { fault, .. } => fault.clone(),
@@ -277,7 +277,7 @@ fn a_silence_is_told_with_the_limit_it_broke_and_how_long_it_was() {
 }
 
 #[test]
-fn a_turn_that_failed_says_in_which_step_and_neither_speaks_nor_ends_the_session() {
+fn a_failed_turn_names_its_step_and_does_not_end_the_session() {
     let (mut conversation, prompt) = Conversation::started();
     conversation.line(whole("m1", json!([call("t1", "Read", json!({}))])));
     conversation.line(gave("t1", json!("1")));
@@ -295,7 +295,7 @@ fn a_turn_that_failed_says_in_which_step_and_neither_speaks_nor_ends_the_session
 }
 
 #[test]
-fn a_result_that_is_said_again_is_no_echo_of_our_prompt() {
+fn a_repeated_result_is_no_echo_of_the_prompt() {
     let (mut conversation, _) = Conversation::started();
     conversation.line(whole("m1", json!([call("t1", "Read", json!({}))])));
     let mut line = gave("t1", json!("1"));

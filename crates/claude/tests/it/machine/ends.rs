@@ -25,7 +25,7 @@ fn late(of_turn: u64) -> Event {
 }
 
 #[test]
-fn a_result_of_a_process_that_was_given_up_is_late_and_its_other_words_are_dropped() {
+fn a_result_of_an_abandoned_process_is_late_and_its_other_lines_are_dropped() {
     let (mut conversation, first) = Conversation::started();
     let events = conversation.input(Input::Broken { generation: 1, fault: gone() });
     assert_eq!(end(&events), (StopReason::Failed, Some(Kind::CliExited)));
@@ -111,7 +111,7 @@ fn a_failure_before_any_answer_still_counts_what_it_cost() {
 }
 
 #[test]
-fn a_failure_nobody_can_mend_here_ends_the_session() {
+fn a_failure_without_a_remedy_here_ends_the_session() {
     let (mut conversation, prompt) = Conversation::started();
     let mut line = result(&prompt);
     line["is_error"] = json!(true);
@@ -180,7 +180,7 @@ fn a_cancel_that_came_too_early_is_repeated_when_the_turn_begins() {
 }
 
 #[test]
-fn a_cli_that_lives_but_does_nothing_for_the_turn_is_given_up() {
+fn a_running_cli_that_makes_no_progress_in_the_turn_is_ended() {
     let (mut conversation, _) = Conversation::started();
     let timeouts = CliTimeouts::default();
     let mut ended = Vec::new();
@@ -213,7 +213,7 @@ fn nothing_is_waited_for_while_nothing_is_asked_of_the_cli() {
 
 /// What was under way when the writer died, taken up by the next one.
 #[test]
-fn a_turn_whose_writer_died_is_sealed_and_its_question_closed() {
+fn a_turn_of_a_dead_writer_is_sealed_and_its_question_is_closed() {
     let (mut conversation, _) = Conversation::started_with(Mode::Approval);
     let calls = ["t1", "t2", "t3"].map(|id| call(id, "Bash", json!({})));
     conversation.line(whole("m1", json!(calls)));
@@ -258,7 +258,7 @@ fn a_turn_of_which_nothing_was_answered_is_asked_again_unless_it_was_cancelled()
 }
 
 #[test]
-fn a_conversation_the_cli_lost_is_begun_anew_and_that_is_told() {
+fn a_conversation_that_the_cli_lost_restarts_with_a_report() {
     let (mut conversation, prompt) = Conversation::started();
     conversation.line(whole("m1", json!([text_block("hi")])));
     conversation.line(result(&prompt));
@@ -276,7 +276,7 @@ fn a_conversation_the_cli_lost_is_begun_anew_and_that_is_told() {
 }
 
 #[test]
-fn a_fork_whose_conversation_is_there_already_goes_on_with_it() {
+fn a_fork_continues_a_conversation_that_exists_already() {
     let parent = SessionId(Uuid::from_u128(0x8888));
     let mut conversation = Conversation::of(Session::default());
     let origin = Some(Origin::Fork { parent, at: 3, copied: 3 });

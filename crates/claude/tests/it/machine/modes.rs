@@ -60,7 +60,7 @@ fn decide(conversation: &mut Conversation, decision: Decision) {
 }
 
 #[test]
-fn a_cli_is_always_told_the_mode_it_starts_in() {
+fn every_start_of_the_cli_names_its_permission_mode() {
     for (mode, word) in
         [(Mode::Approval, "default"), (Mode::Auto, "default"), (Mode::Readonly, "plan")]
     {
@@ -117,7 +117,7 @@ fn a_mode_the_cli_refuses_is_not_shown_as_in_force() {
 }
 
 #[test]
-fn a_mode_nobody_can_choose_is_undone_once() {
+fn a_permission_mode_that_is_not_offered_is_undone_once() {
     let (mut conversation, _) = Conversation::started_with(Mode::Approval);
     assert_eq!(recorded(&conversation.line(status("telepathy"))), None);
     let [(request, mode)] = modes_sent(&conversation).try_into().unwrap();
@@ -128,7 +128,7 @@ fn a_mode_nobody_can_choose_is_undone_once() {
 }
 
 #[test]
-fn an_approved_plan_ends_plan_mode_whether_the_cli_says_so_or_not() {
+fn an_approved_plan_ends_plan_mode_with_and_without_a_report_of_the_cli() {
     for says_so in [true, false] {
         let mut conversation = planned();
         decide(&mut conversation, Decision::Allow);

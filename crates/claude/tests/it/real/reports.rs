@@ -14,7 +14,7 @@ use super::{CURRENT, Fixture, OLD};
 const PEERS: [&str; 2] = [OLD, CURRENT];
 
 #[tokio::test]
-async fn refusals_output_limits_and_empty_answers_are_told_apart_by_both_clis() {
+async fn both_clis_distinguish_refusals_output_limits_and_empty_answers() {
     for peer in PEERS {
         let Some(fixture) = Fixture::open(peer, Settings::default()).await else { return };
         let refused = fixture.run(1, "refuse %refuse").await;
