@@ -314,7 +314,7 @@ fn a_tool_of_the_front_end_is_refused_plainly() {
 }
 
 #[test]
-fn a_call_whose_result_never_comes_ends_when_the_agent_goes_on() {
+fn a_call_without_a_result_ends_when_the_agent_continues() {
     let mut play = Play::new();
     play.say("go");
     play.upstream([started()]);
@@ -394,7 +394,7 @@ fn in_doubt(play: &mut Play) -> CallId {
 }
 
 #[test]
-fn a_person_settles_a_call_of_a_cut_run_and_the_next_request_says_so_once() {
+fn the_settlement_of_a_call_of_a_cut_run_is_in_the_next_request_once() {
     let mut play = Play::new();
     let call = in_doubt(&mut play);
     let settle = |settlement| CommandBody::SettleDoubt {
@@ -428,7 +428,7 @@ fn a_person_settles_a_call_of_a_cut_run_and_the_next_request_says_so_once() {
 }
 
 #[test]
-fn what_a_person_says_while_the_agent_waits_for_an_answer_comes_with_the_next_message() {
+fn messages_while_the_agent_waits_for_an_answer_are_part_of_the_next_request() {
     let mut play = Play::new();
     let doubtful = in_doubt(&mut play);
     play.say("delete");
