@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_of_line_that_is_cut_in_two_is_one_after_a_line_nobody_knows_too() {
+    fn a_line_end_in_two_chunks_is_one_line_end_also_after_an_unknown_line() {
         let whole = b"data: a\r\nunknown\r\ndata: b\r\n\r\ndata: c\r\r".as_slice();
         let expected = vec!["a\nb".to_owned(), "c".to_owned()];
         for size in 1..whole.len() {

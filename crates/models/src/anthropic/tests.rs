@@ -89,7 +89,7 @@ fn redacted_thinking_is_kept_character_by_character() {
 }
 
 #[test]
-fn a_block_nobody_knows_is_put_together_and_kept() {
+fn an_unknown_block_is_assembled_and_kept() {
     let start = json!({"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}});
     let delta = |part: &str| json!({"type": "input_json_delta", "partial_json": part});
     let text = block(0, &start, &[delta("{\"q\":"), delta("1}")]) + &stop("pause_turn");

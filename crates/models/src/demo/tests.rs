@@ -265,7 +265,7 @@ fn an_unknown_tool_is_called_by_the_name_the_error_gives() {
 }
 
 #[test]
-fn it_says_what_it_understands_and_which_tool_it_lacks() {
+fn the_demo_model_names_its_commands_and_missing_tools() {
     assert!(Session::new().turn("what is love", |_, _| unreachable!()).contains("demo model"));
     assert!(Session::new().turn("什么是爱", |_, _| unreachable!()).contains("演示模型"));
     let demo = Demo::new(Pace::Fast, Arc::new(InstantClock::default()));
@@ -388,7 +388,7 @@ fn a_plain_request_is_understood(#[case] text: &str, #[case] goal: Goal) {
 
 proptest::proptest! {
     #[test]
-    fn nothing_that_is_said_makes_it_panic(text: String, more in "(read|list|say|write|run|读取|列出|把|数到|在)? ?[\\PC]{0,30}") {
+    fn no_input_makes_the_demo_model_panic(text: String, more in "(read|list|say|write|run|读取|列出|把|数到|在)? ?[\\PC]{0,30}") {
         let _ = understand(&text);
         let _ = understand(&more);
     }

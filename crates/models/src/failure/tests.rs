@@ -100,7 +100,7 @@ fn an_error_in_a_stream_is_classified_by_its_words(#[case] error: Value, #[case]
 }
 
 #[test]
-fn the_size_of_a_context_is_read_from_whoever_tells_it() {
+fn the_context_size_is_read_from_any_service_that_reports_it() {
     let size = |message: &str| {
         ErrorBody { message: message.into(), ..ErrorBody::default() }.context_size()
     };

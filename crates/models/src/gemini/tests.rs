@@ -32,7 +32,7 @@ fn finished(reason: &str) -> Value {
 /// Method: chunks of all kinds are decoded as they are, and with a field that every part may have and that leads to the
 /// long way. The common ones are also checked to take the short way.
 #[test]
-fn a_common_chunk_is_read_without_a_tree_and_says_the_same() {
+fn the_fast_reader_of_common_chunks_gives_the_same_result() {
     let common = [json!({"text": "a"}), json!({"text": "line\n\"b\" \u{1f600}", "thought": true})];
     let others = [
         json!({"text": "a", "thoughtSignature": "s"}),

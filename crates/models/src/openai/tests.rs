@@ -53,7 +53,7 @@ fn streams_in_the_shapes_of_other_servers_are_read() {
 /// Method: chunks of all kinds are decoded as they are, and with a field that every chunk may have and that leads to the
 /// long way. The common ones are also checked to take the short way.
 #[test]
-fn a_common_chunk_is_read_without_a_tree_and_says_the_same() {
+fn the_fast_reader_of_common_chunks_gives_the_same_result() {
     let deltas = [
         json!({"content": "a"}),
         json!({"role": "assistant", "content": ""}),
@@ -128,7 +128,7 @@ fn crumbs_that_repeat_their_name() {
 }
 
 #[test]
-fn interleaved_calls_are_told_apart_by_index_even_as_text() {
+fn interleaved_calls_are_distinguished_by_index_even_as_text() {
     let crumb = |index: Value, arguments: &str| {
         delta(&json!({"tool_calls": [{"index": index, "function": {"arguments": arguments}}]}))
     };
@@ -147,7 +147,7 @@ fn interleaved_calls_are_told_apart_by_index_even_as_text() {
 }
 
 #[test]
-fn whole_calls_that_all_say_index_zero_are_told_apart_by_id() {
+fn complete_calls_with_index_zero_are_distinguished_by_id() {
     let whole = |id: &str| json!({"index": 0, "id": id, "function": {"name": "f", "arguments": format!("[\"{id}\"]")}});
     let ended = decode(&[
         delta(&json!({"tool_calls": [whole("a")]})),

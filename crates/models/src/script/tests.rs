@@ -26,7 +26,7 @@ fn texts(pieces: &[Piece]) -> String {
 }
 
 #[test]
-fn steps_are_played_in_order_and_then_it_says_that_it_ran_out() {
+fn steps_are_played_in_order_and_the_end_of_the_script_is_a_fault() {
     let model =
         model(Script::new().say("one").call("t", json!({"a": 1})).fail(Kind::ModelOverloaded));
     let first = ask_all(&model, request("x")).unwrap();
@@ -47,14 +47,14 @@ fn steps_are_played_in_order_and_then_it_says_that_it_ran_out() {
 }
 
 #[test]
-fn a_step_repeats_as_often_as_it_says() {
+fn a_step_repeats_as_often_as_it_states() {
     let model = model(Script::new().fail(Kind::ModelRateLimited).repeat(2).say("hi").forever());
     let said: Vec<_> = (0..5).map(|_| ask_all(&model, request("x")).is_ok()).collect();
     assert_eq!(said, [false, false, true, true, true]);
 }
 
 #[test]
-fn every_ending_is_what_it_says() {
+fn every_stop_reason_is_mapped() {
     for (end, kind) in [
         (Ending::Cut, Kind::ModelStreamCut),
         (Ending::Malformed, Kind::ModelMalformedStream),
@@ -135,7 +135,7 @@ repeat = "forever"
 "#;
 
 #[test]
-fn a_file_can_say_everything() {
+fn a_script_file_can_express_every_step() {
     let clock = std::sync::Arc::new(InstantClock::default());
     let model = Script::parse(FILE, "first.toml").unwrap().into_model(clock.clone());
     let first = ask_all(&model, request("x")).unwrap();
@@ -162,7 +162,7 @@ fn a_file_can_say_everything() {
 }
 
 #[test]
-fn a_wrong_file_is_told_with_its_line() {
+fn a_wrong_file_is_reported_with_its_line() {
     for (text, line) in [
         ("[[step]]\ntext = 'a'\n[[step]]\nsay = 'b'\n", Some(4)),
         ("[[step]]\ntext = ", Some(2)),

@@ -209,7 +209,7 @@ async fn dropping_the_stream_stops_the_request() {
 }
 
 #[tokio::test]
-async fn what_is_said_after_the_end_is_not_heard() {
+async fn text_after_the_end_marker_is_ignored() {
     let mut events = sse::anthropic(&[ModelOutput::text("hi")]);
     events.extend(sse::anthropic(&[ModelOutput::text("more")]));
     let (_provider, model) = anthropic(Reply::events(events)).await;

@@ -109,7 +109,7 @@ async fn it_errs_once_and_corrects_itself_from_our_error(
 #[case("read READNE.md and count its headings", Lang::En, "READNE.md has 3 headings.")]
 #[case("读取 READNE.md 并统计标题", Lang::Zh, "READNE.md 有 3 个标题。")]
 #[tokio::test]
-async fn a_misspelt_file_is_found_by_what_the_error_says(
+async fn the_error_of_a_misspelt_file_names_the_right_one(
     #[case] text: &str,
     #[case] lang: Lang,
     #[case] answer: &str,

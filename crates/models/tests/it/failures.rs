@@ -171,7 +171,7 @@ async fn a_refusal_is_classified(
 )]
 #[case(&[("retry-after-ms", "250"), ("retry-after", "12")], 250)]
 #[tokio::test]
-async fn a_rate_limit_says_when_to_come_back(
+async fn a_rate_limit_has_the_time_of_the_next_try(
     #[values(A, O, R, G)] wire: Wire,
     #[case] headers: &[(&str, &str)],
     #[case] wait_ms: u64,
@@ -288,7 +288,7 @@ async fn pings_do_not_keep_a_stream_alive_for_ever(#[values(A, O, R, G)] wire: W
 
 #[rstest]
 #[tokio::test]
-async fn a_server_that_says_it_is_done_and_does_not_hang_up_is_done() {
+async fn an_answer_ends_at_its_end_marker_though_the_connection_stays_open() {
     let events = sse::openai(&[ModelOutput::text("hi")]);
     let reply = Reply::stream().bytes(events[..events.len() - 1].concat()).stall();
     let provider = Provider::start([reply]).await;

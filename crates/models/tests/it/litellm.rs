@@ -161,7 +161,7 @@ fn check_words(pieces: &[Piece]) {
 }
 
 #[tokio::test]
-async fn a_server_nobody_here_wrote_is_understood() {
+async fn a_foreign_compatible_server_is_understood() {
     let Some(program) = program() else {
         let skipped = "SKIPPED: LiteLLM is not here, so no foreign server was asked. \
              Fetch it with `cargo xtask peers litellm`.";

@@ -104,7 +104,7 @@ fn an_official_service_needs_its_key_and_a_local_one_does_not() {
 }
 
 #[test]
-fn a_wrong_address_or_file_is_told_before_anything_is_asked() {
+fn a_wrong_address_or_file_is_reported_before_any_request() {
     let fault = open("openai:x@http://", keys()).unwrap_err();
     assert_eq!(fault.kind(), Kind::ConfigurationWrong);
     assert_eq!(open("script:/no/such/file", keys()).unwrap_err().kind(), Kind::FileNotFound);
