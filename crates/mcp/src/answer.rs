@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_passes_a_result_on_gets_it_as_it_is() {
+    fn a_result_is_available_unchanged_for_forwarding() {
         let whole = json!({
             "content": [text("a"), text("b")], "structuredContent": { "ok": false }, "isError": false,
             "_meta": { "m": 1 },

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_told_with_its_place_and_without_values() {
+    fn an_invalid_configuration_is_reported_with_its_place_and_without_values() {
         let cases = [
             ("[]", "mcpServers"),
             ("{", "mcpServers"),

@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_told_for_what_it_is() {
+    fn every_http_status_has_its_fault() {
         let status = |error: StreamableHttpError<reqwest::Error>| {
             ServerError::Wire(Box::new(error)).fault(&fault_context(false))
         };

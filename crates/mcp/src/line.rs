@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_nobody_can_read_still_ends_its_call() {
+    fn an_unreadable_answer_still_ends_its_call() {
         let deep = format!(
             r#"{{"jsonrpc":"2.0","id":7,"result":{}{}}}"#,
             "[".repeat(1_000),

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_everybody_can_read_is_refused() {
+    fn a_file_that_every_user_can_read_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("logins.json");
         fs::write(&file, "{}").unwrap();

@@ -122,7 +122,7 @@ async fn a_long_answer_is_cut_for_the_model() {
 }
 
 #[tokio::test]
-async fn an_answer_nobody_can_read_fails_its_call_at_once() {
+async fn an_unreadable_answer_fails_its_call_at_once() {
     let server = connect(fake(&[])).await;
     for tool in ["half", "odd"] {
         let fault = failed(call(&server, tool, json!({})).await).fault;
@@ -132,7 +132,7 @@ async fn an_answer_nobody_can_read_fails_its_call_at_once() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_protocol_is_told_for_what_it_is() {
+async fn every_protocol_error_has_its_fault() {
     let server = connect(fake(&[])).await;
     let cases = [
         (-32602, "b must be positive", Kind::InvalidArguments),
@@ -151,7 +151,7 @@ async fn an_error_of_the_protocol_is_told_for_what_it_is() {
 }
 
 #[tokio::test]
-async fn a_cancelled_call_ends_at_once_and_the_server_is_told() {
+async fn a_cancelled_call_ends_at_once_and_is_cancelled_at_the_server() {
     let server = connect(fake(&[])).await;
     let context = isolation::context();
     let cancel = context.cancel.clone();
@@ -166,7 +166,7 @@ async fn a_cancelled_call_ends_at_once_and_the_server_is_told() {
 }
 
 #[tokio::test]
-async fn a_call_past_its_deadline_says_so_and_the_server_is_told() {
+async fn a_call_past_its_deadline_fails_with_it_and_is_cancelled_at_the_server() {
     let mut config = fake(&[]);
     config.timeouts.call = Some(Duration::from_millis(1_500));
     let server = connect(config).await;
@@ -223,7 +223,7 @@ async fn calls_at_once_get_their_own_answers() {
 }
 
 #[tokio::test]
-async fn a_server_with_too_many_calls_gets_no_more_until_it_is_told_to_forget_some() {
+async fn a_server_at_its_limit_of_calls_gets_no_more_until_some_are_cancelled() {
     let mut config = fake(&[]);
     config.calls = 2;
     let server = connect(config).await;
@@ -273,7 +273,7 @@ async fn what_a_server_may_not_ask_is_refused_politely() {
 }
 
 #[tokio::test]
-async fn configured_roots_are_told() {
+async fn configured_roots_are_listed_to_the_server() {
     let mut config = fake(&[]);
     config.roots = vec![PathBuf::from("/srv/my project")];
     let server = connect(config).await;
@@ -364,7 +364,7 @@ async fn a_server_gets_its_variables_from_the_caller_and_not_from_the_process() 
 }
 
 #[tokio::test]
-async fn tools_come_and_go_as_the_server_says() {
+async fn tools_appear_and_disappear_as_the_server_lists_them() {
     let server = connect(fake(&[])).await;
     let before = server.generation();
     let mut watch = server.watch();

@@ -34,7 +34,7 @@ fn is_changed(set: &ServerSet, tool: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_tool_whose_description_changed_is_asked_about_again_also_after_a_restart() {
+async fn a_tool_with_a_changed_description_needs_approval_again_also_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let (text, store) = (folder.path().join("text"), folder.path().join("servers.json"));
     std::fs::write(&text, "Reads a file.").unwrap();
@@ -149,7 +149,7 @@ async fn a_list_that_changes_in_the_middle_of_a_call_disturbs_it_not() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_lists_its_tools_is_told_with_its_name_and_costs_the_others_nothing() {
+async fn a_server_that_never_lists_its_tools_is_reported_by_name_and_delays_no_other() {
     let mut silent = fake(&["--mute-list"]);
     silent.timeouts.start = Duration::from_millis(300);
     let fault = refused(silent.clone()).await;

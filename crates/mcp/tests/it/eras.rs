@@ -114,7 +114,7 @@ async fn a_server_that_changed_its_era_since_the_last_run_works_at_the_first_try
 }
 
 #[tokio::test]
-async fn a_server_without_a_handshake_tells_those_who_listen_that_its_tools_changed() {
+async fn a_server_without_a_handshake_notifies_subscribers_of_changed_tools() {
     let server = connect(fake(&["--stateless"])).await;
     within(async { while seen(&server, "subscriptions/listen").await.is_empty() {} }).await;
     done(call(&server, "grow", json!({})).await);

@@ -146,7 +146,7 @@ async fn everything_over_the_older_protocol() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_server_is_told_and_the_next_call_works() {
+async fn an_error_of_the_server_fails_its_call_and_the_next_call_works() {
     let Some(entry) = fetched() else { return };
     let server = connect(over_stdio(entry)).await;
     // Fits the schema and not the server: the resource does not exist.
@@ -218,7 +218,7 @@ async fn progress_of_a_server_of_others_is_shown() {
 }
 
 #[tokio::test]
-async fn a_server_on_the_net_that_dies_while_nobody_calls_is_noticed_too() {
+async fn the_death_of_an_idle_remote_server_is_noticed() {
     let Some(entry) = fetched() else { return };
     for kind in ["streamableHttp", "sse"] {
         let mut listening = listening(&entry, kind).await;

@@ -13,7 +13,7 @@ use crate::common::{
 };
 
 #[tokio::test]
-async fn a_server_that_cannot_start_is_told_with_its_command_and_its_last_words() {
+async fn a_server_that_cannot_start_is_reported_with_its_command_and_error_output() {
     let fault = refused(fake(&["--needs", "/nowhere/at/all"])).await;
     assert_eq!(fault.kind(), Kind::McpServerFailed);
     let detail = fault.detail();
@@ -32,7 +32,7 @@ async fn a_command_that_does_not_exist_is_named() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_shakes_hands_is_given_up_and_ended() {
+async fn a_server_that_never_answers_the_handshake_is_ended() {
     let mut config = fake(&["--mute", "--lingers"]);
     config.timeouts.start = Duration::from_millis(300);
     let fault = refused(config).await;
@@ -41,7 +41,7 @@ async fn a_server_that_never_shakes_hands_is_given_up_and_ended() {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_the_handshake_is_told_with_its_reason() {
+async fn a_refused_handshake_is_reported_with_its_reason() {
     let fault = refused(fake(&["--unwilling"])).await;
     assert_eq!(fault.kind(), Kind::McpServerFailed);
     assert!(fault.detail().text(Fact::Reason).unwrap().contains("not today"), "{fault}");
@@ -69,7 +69,7 @@ async fn a_server_that_dies_in_a_call_fails_it_at_once_and_comes_back() {
 }
 
 #[tokio::test]
-async fn a_lost_call_that_must_not_be_repeated_is_told_as_unknown() {
+async fn a_lost_call_that_must_not_be_repeated_has_an_unknown_outcome() {
     let server = connect(fake(&[])).await;
     let fault = failed(call(&server, "die", json!({})).await).fault;
     assert_eq!(fault.kind(), Kind::OutcomeUnknown);

@@ -324,7 +324,7 @@ async fn a_token_that_expires_in_the_middle_of_a_stream_is_renewed_and_the_call_
 }
 
 #[tokio::test]
-async fn a_token_for_another_audience_is_told_and_not_renewed_for_ever() {
+async fn a_token_for_another_audience_is_reported_and_not_renewed_endlessly() {
     let behaviour = OauthBehaviour {
         audience: Some("https://other.example".into()),
         ..OauthBehaviour::default()
@@ -363,7 +363,7 @@ async fn a_token_is_never_sent_to_another_url_under_the_same_name() {
 }
 
 #[tokio::test]
-async fn an_expired_login_is_told_with_the_command_and_a_new_login_mends_it() {
+async fn an_expired_login_is_reported_with_its_command_and_a_new_login_works() {
     let server = OauthServer::start(OauthBehaviour::default()).await;
     let folder = tempfile::tempdir().unwrap();
     let logins = in_file(folder.path());

@@ -117,7 +117,7 @@ async fn a_stream_that_ends_before_the_answer_fails_its_call_soon() {
 }
 
 #[tokio::test]
-async fn a_server_nobody_listens_for_cannot_be_reached() {
+async fn an_address_without_a_listener_is_unreachable() {
     let nobody = Refusing::take();
     let url = format!("http://{}/mcp", nobody.address());
     for config in [McpServerConfig::http("net", &url), McpServerConfig::sse("net", &url)] {
@@ -128,7 +128,7 @@ async fn a_server_nobody_listens_for_cannot_be_reached() {
 }
 
 #[tokio::test]
-async fn a_sign_in_that_is_needed_or_refused_is_told() {
+async fn a_needed_and_a_refused_login_have_faults_of_their_own() {
     let url = serve(
         Router::new()
             .route("/401", any(StatusCode::UNAUTHORIZED))

@@ -31,7 +31,7 @@ async fn files_are_written_read_and_kept_inside_their_folder() {
 }
 
 #[tokio::test]
-async fn memory_keeps_what_it_is_told_between_two_runs() {
+async fn memory_keeps_its_content_between_two_runs() {
     let Some(peer) = peer("mcp-servers-js") else { return };
     let entry = peer.join("node_modules/@modelcontextprotocol/server-memory/dist/index.js");
     let folder = tempfile::tempdir().unwrap();
@@ -55,7 +55,7 @@ async fn memory_keeps_what_it_is_told_between_two_runs() {
 }
 
 #[tokio::test]
-async fn time_is_told_and_a_zone_that_does_not_exist_is_a_no() {
+async fn the_time_server_answers_and_an_unknown_zone_is_an_error() {
     let Some(peer) = peer("mcp-servers-python") else { return };
     let python = peer.join("bin/python");
     let args = ["-m", "mcp_server_time", "--local-timezone", "UTC"];

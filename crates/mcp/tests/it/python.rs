@@ -93,7 +93,7 @@ async fn python_over_streamable_http_without_a_handshake() {
 }
 
 #[tokio::test]
-async fn python_over_the_older_protocol_at_a_url_that_does_not_say_so() {
+async fn a_python_server_with_the_older_protocol_works_at_a_url_without_a_hint_of_it() {
     let Some(python) = python() else { return };
     let (_child, port) = listening(&python, "sse").await;
     let server =

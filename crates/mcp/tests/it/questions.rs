@@ -123,7 +123,7 @@ async fn a_form_reaches_the_person_behind_the_call_and_the_answer_the_server() {
 }
 
 #[tokio::test]
-async fn a_decline_and_an_expiry_are_told_apart() {
+async fn a_decline_and_an_expiry_are_distinguished() {
     let server = connect(fake(&[])).await;
     for (answer, action) in
         [(ElicitationAnswer::Declined, "decline"), (ElicitationAnswer::Expired, "cancel")]
@@ -191,7 +191,7 @@ async fn refused(params: Value) -> String {
 }
 
 #[tokio::test]
-async fn a_server_that_asks_for_a_password_is_declined_and_the_person_is_told() {
+async fn a_request_for_a_password_is_declined_and_reported() {
     let password = json!({ "password": { "type": "string" } });
     let told = refused(form(&password)).await;
     assert!(told.contains("fake") && told.contains("secret"), "{told}");
@@ -219,7 +219,7 @@ async fn a_schema_bomb_is_declined_and_the_call_goes_on() {
 }
 
 #[tokio::test]
-async fn a_question_that_may_be_of_either_of_two_calls_reaches_nobody() {
+async fn a_question_that_may_be_of_either_of_two_calls_is_declined() {
     let server = connect(fake(&[])).await;
     let other = CallContext { idempotency_key: "other".into(), ..isolation::context() };
     let cancel = other.cancel.clone();

@@ -43,7 +43,7 @@ async fn resources_are_listed_by_the_page_and_read_by_address() {
 }
 
 #[tokio::test]
-async fn news_about_resources_are_told() {
+async fn changes_of_resources_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("resources.json");
     std::fs::write(&file, "[]").unwrap();
@@ -62,7 +62,7 @@ async fn news_about_resources_are_told() {
 }
 
 #[tokio::test]
-async fn a_server_without_resources_says_so_at_once() {
+async fn a_read_from_a_server_without_resources_fails_at_once() {
     let server = connect(fake(&[])).await;
     assert_eq!(server.has_resources(), Some(false));
     let fault = within(server.resources(None, LIMIT)).await.unwrap_err();
