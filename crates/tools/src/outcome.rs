@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_how_far_the_call_got_by_the_author_or_by_rule() {
+    fn a_failure_states_the_progress_of_the_call_by_its_author_or_by_rule() {
         let writes = ToolSpec { effect: Effect::Writes, ..spec() };
         let safe = ToolSpec { idempotent: true, ..writes.clone() };
         let after = |kind, spec: &ToolSpec| {

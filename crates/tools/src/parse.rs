@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_text_is_told_from_a_wrong_one() {
+    fn truncated_json_is_distinguished_from_invalid_json() {
         assert_eq!(broken(r#"{"path": "a"#), ParseError::Syntax { position: 11, ends_early: true });
         assert_eq!(
             broken(r#"{"path": "a" "b": 1}"#),

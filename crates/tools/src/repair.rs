@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_filled_at_every_level_and_said() {
+    fn defaults_are_filled_at_every_level_and_listed_as_repairs() {
         let schema = json!({
             "properties": {
                 "limit": { "type": "integer", "default": 200 },

@@ -84,7 +84,7 @@ fn what_loses_something_or_can_be_read_twice_is_not() {
 }
 
 #[test]
-fn a_schema_tells_what_can_only_be_meant() {
+fn a_schema_decides_repairs_with_one_possible_meaning() {
     let schema = json!({ "properties": {
         "path": { "type": "string" }, "mode": { "enum": ["fast", "slow"] }, "limit": { "type": "integer" },
     } });

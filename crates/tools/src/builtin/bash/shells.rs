@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_says_who_gave_it_out() {
+    fn an_id_names_the_process_that_made_it() {
         let session: SessionId = "0190c9c5-0000-7000-8000-000000000001".parse().unwrap();
         let other: SessionId = "0190c9c5-0000-7000-8000-000000000002".parse().unwrap();
         let mut id = ShellId { nonce: 0xfeed, count: 3, check: 0 };

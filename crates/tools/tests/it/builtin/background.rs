@@ -89,7 +89,7 @@ async fn a_kill_kills_the_whole_tree_and_waits() {
 }
 
 #[tokio::test]
-async fn an_id_of_an_earlier_process_is_lost_and_one_nobody_gave_is_unknown() {
+async fn an_id_of_an_earlier_process_is_lost_and_an_invented_one_is_unknown() {
     let (before, mut after) = (fixture(), fixture());
     after.context.session = before.context.session;
     let shell = start(&before, "sleep 1000").await;

@@ -55,7 +55,7 @@ async fn a_command_answers_with_its_output() {
 }
 
 #[tokio::test]
-async fn a_failed_command_says_why() {
+async fn a_failed_command_reports_its_reason() {
     let fixture = fixture();
     let run = json!({ "cmd": "echo partial; echo 'no such host' >&2; exit 3" });
     insta::assert_json_snapshot!("exit_3", fixture.call_and_render("bash_run", run).await);
@@ -138,7 +138,7 @@ async fn a_call_that_is_dropped_takes_its_command_with_it() {
 }
 
 #[tokio::test]
-async fn orphans_of_a_finished_command_are_ended_and_told() {
+async fn orphans_of_a_finished_command_are_ended_and_reported() {
     let (fixture, mark) = (fixture(), mark());
     let run = json!({ "cmd": format!("sleep 1000.{mark} & disown; setsid sleep 1000.{mark} & echo done") });
     let outcome = fixture.call("bash_run", run).await;
@@ -227,7 +227,7 @@ async fn both_pipes_can_be_filled_at_once() {
 }
 
 #[tokio::test]
-async fn a_command_line_nobody_can_run_is_told() {
+async fn an_invalid_command_line_is_reported() {
     let fixture = fixture();
     let long = json!({ "cmd": format!(": {}", "x".repeat(200_000)) });
     assert_eq!(fixture.fails("bash_run", long).await, Kind::CommandNotStarted);
@@ -295,7 +295,7 @@ async fn without_a_launcher_the_group_is_ended() {
 }
 
 #[tokio::test]
-async fn a_launcher_that_is_not_there_is_told() {
+async fn a_missing_launcher_is_reported() {
     let launcher = budao_tools::launch::Launcher::new("/no/such/program");
     let fixture =
         fixture_with(BuiltinOptions { launcher: Some(launcher), ..BuiltinOptions::default() });

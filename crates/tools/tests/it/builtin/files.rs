@@ -52,7 +52,7 @@ async fn a_missing_file_is_answered_with_the_nearest_path() {
 }
 
 #[tokio::test]
-async fn what_is_no_text_file_is_told_not_dumped() {
+async fn a_binary_file_is_described_and_not_printed() {
     let fixture = Fixture::new();
     fixture.write("image.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
     fixture.write("latin", b"caf\xe9");
@@ -237,7 +237,7 @@ async fn two_writers_of_one_step_do_not_lose_each_others_work() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_and_leaves_the_old_file() {
+async fn a_full_disk_is_reported_and_keeps_the_old_file() {
     // Goal: a write that runs out of room is one well-formed answer. Method: a file system of 64 KiB, where
     // the machine lets us have one.
     let folder = tempfile::tempdir().unwrap();

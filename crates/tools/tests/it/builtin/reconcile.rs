@@ -31,7 +31,7 @@ async fn a_file_that_is_missing_as_before_was_not_written() {
 }
 
 #[tokio::test]
-async fn a_file_in_another_state_tells_nothing_unless_the_session_knows_that_state() {
+async fn a_file_in_an_unknown_state_leaves_the_call_in_doubt() {
     let fixture = Fixture::new();
     fixture.write("a.txt", "by somebody else");
     assert_eq!(ask(&fixture, "a.txt", "ours").await, ReconcileResult::CannotTell);
@@ -42,7 +42,7 @@ async fn a_file_in_another_state_tells_nothing_unless_the_session_knows_that_sta
 }
 
 #[tokio::test]
-async fn a_path_outside_of_the_workspace_tells_nothing_and_a_command_never_does() {
+async fn a_path_outside_of_the_workspace_and_any_command_leave_the_call_in_doubt() {
     let fixture = Fixture::new();
     assert_eq!(ask(&fixture, "../../etc/passwd", "x").await, ReconcileResult::CannotTell);
     let command: Value = json!({"cmd": "true"});

@@ -124,7 +124,7 @@ async fn a_new_text_that_has_the_old_one_in_it_is_not_put_in_twice() {
 }
 
 #[tokio::test]
-async fn a_file_that_another_program_changed_after_it_was_seen_tells_nothing() {
+async fn a_file_changed_by_another_program_leaves_the_call_in_doubt() {
     let fixture = Fixture::new();
     fixture.write("a.txt", "a one b");
     fixture.done("fs_read", json!({"path": "a.txt"})).await;
@@ -137,7 +137,7 @@ async fn a_file_that_another_program_changed_after_it_was_seen_tells_nothing() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_gone_or_no_text_or_outside_tells_nothing() {
+async fn a_missing_binary_or_outside_file_leaves_the_call_in_doubt() {
     let fixture = Fixture::new();
     fixture.write("data", b"\x7fELF\x00\x01");
     for path in ["gone.txt", "no/such/folder.txt", "data", ".", "../../etc/passwd"] {
@@ -184,7 +184,7 @@ async fn several_edits_of_files_in_their_old_state_were_not_made() {
 }
 
 #[tokio::test]
-async fn several_edits_interrupted_between_two_files_tell_nothing() {
+async fn several_edits_interrupted_between_two_files_leave_the_call_in_doubt() {
     let fixture = two_files().await;
     fixture.write("a.txt", "four\n");
     let found = ask(&fixture, "fs_multi_edit", &edits_of_two_files()).await;

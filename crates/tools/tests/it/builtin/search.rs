@@ -49,7 +49,7 @@ async fn paths_are_found_and_ignored_ones_are_not() {
 }
 
 #[tokio::test]
-async fn a_pattern_that_is_no_pattern_is_told() {
+async fn an_invalid_pattern_is_reported() {
     let fixture = tree();
     insta::assert_json_snapshot!(
         "bad_glob",

@@ -38,7 +38,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn a_program_reads_and_writes_its_own_streams_and_its_end_is_told() {
+async fn a_program_has_its_own_streams_and_its_end_is_reported() {
     let mut child = spawn(shell("cat; echo bad >&2; exit 7")).await;
     let mut input = child.stdin.take().unwrap();
     input.write_all(b"hello").await.unwrap();
@@ -73,7 +73,7 @@ async fn a_supervisor_holds_no_stream_open_that_its_program_closed() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_not_there_is_told_as_the_system_tells_it() {
+async fn a_missing_program_is_reported_like_the_system_reports_it() {
     let missing = Start::new("/nowhere/at-all", mark()).spawn(Some(&launcher())).await;
     assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
     let folder = Start::new("/tmp", mark()).spawn(Some(&launcher())).await;

@@ -93,7 +93,7 @@ async fn duplicate_keys_are_refused_and_named() {
 }
 
 #[tokio::test]
-async fn the_wrong_type_everywhere_is_told_all_at_once() {
+async fn all_mismatches_are_reported_together() {
     let toolbox = toolbox();
     let values = [json!(null), json!(7), json!(true), json!("text"), json!([1]), json!({ "a": 1 })];
     for value in &values {

@@ -109,7 +109,7 @@ async fn the_deadline_of_the_tool_counts_not_the_general_one() {
 }
 
 #[tokio::test]
-async fn a_tool_that_obeys_is_aborted_whatever_it_says() {
+async fn a_tool_that_stops_when_cancelled_is_aborted_whatever_it_returns() {
     let aborted = run(any("obeys", |_, context| async move {
         context.cancel.cancelled().await;
         Ok(json!({ "ok": false, "error": "stopped", "data": { "rows": 3 } }))
@@ -218,7 +218,7 @@ async fn a_call_cancelled_before_it_starts_still_ends_once() {
 }
 
 #[tokio::test]
-async fn a_tool_that_returns_50_mb_is_cut_and_says_so() {
+async fn an_output_of_50_mb_is_cut_with_a_note() {
     let toolbox = of(any("large", |_, _| async { Ok(json!("不倒".repeat(50_000_000 / 6))) }));
     let output = done(run_in(&toolbox, isolation::context()).await);
     let shown = output.data.as_str().unwrap();
@@ -232,7 +232,7 @@ async fn a_tool_that_returns_50_mb_is_cut_and_says_so() {
 }
 
 #[tokio::test]
-async fn huge_data_keeps_its_structure_and_says_how_much_is_missing() {
+async fn huge_data_keeps_its_structure_and_states_how_much_is_missing() {
     let toolbox = of(any("huge", |_, _| async {
         Ok(json!({ "code": 0, "output": "x".repeat(40_000_000), "rows": vec![7; 10] }))
     }));

@@ -57,7 +57,7 @@ fn toolbox() -> Toolbox {
 }
 
 #[tokio::test]
-async fn a_second_function_gets_arguments_and_key_and_says_what_became_of_the_call() {
+async fn a_reconcile_function_gets_arguments_and_key_and_returns_the_outcome() {
     let toolbox = toolbox();
     let of =
         |claim: u32| ask(&toolbox, "pay", json!({"claim": claim, "amount": 5}), Limits::default());
@@ -72,7 +72,7 @@ async fn a_second_function_gets_arguments_and_key_and_says_what_became_of_the_ca
 
 /// A call that happened is not reported as one without a result because JSON has no word for its number.
 #[test]
-fn a_result_that_json_cannot_express_is_said_to_be_one() {
+fn a_result_that_json_cannot_express_has_a_fault_of_its_own() {
     let of = |mean: f64| Reconciliation::happened(BTreeMap::from([("mean", mean)]));
     let reason = "its result has NaN at /mean, which JSON cannot express";
     assert_eq!(of(f64::NAN), Reconciliation::Happened(reason.into()));
@@ -83,7 +83,7 @@ fn a_result_that_json_cannot_express_is_said_to_be_one() {
 }
 
 #[tokio::test]
-async fn a_tool_without_such_a_function_cannot_tell() {
+async fn a_tool_without_a_reconcile_function_leaves_the_call_in_doubt() {
     let toolbox = toolbox();
     let check = |name: &str, arguments| {
         toolbox.check_value(name, arguments, &Limits::default()).unwrap().can_reconcile()
@@ -99,7 +99,7 @@ fn odd(find: fn(Value) -> Result<Reconciliation, Failure>) -> RawTool {
 }
 
 #[tokio::test]
-async fn a_function_that_panics_hangs_or_says_too_much_harms_nothing() {
+async fn a_reconcile_function_that_panics_hangs_or_returns_too_much_leaves_the_call_in_doubt() {
     quietly();
     let build = |tool: RawTool| Toolbox::builder().add(tool).unwrap().build();
     let panics = build(odd(|_| panic!("at 10.1.2.3")));

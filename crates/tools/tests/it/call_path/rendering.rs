@@ -116,7 +116,7 @@ fn alternatives_speak_of_the_closest() {
 
 /// Goal: among alternatives without tags, the keys that were sent say which one was meant.
 #[test]
-fn the_alternative_whose_keys_were_sent_is_explained() {
+fn the_schema_alternative_with_the_sent_keys_is_explained() {
     let one = |keys: &[&str]| {
         let properties: serde_json::Map<_, _> =
             keys.iter().map(|key| ((*key).to_owned(), json!({ "type": "string" }))).collect();
@@ -146,7 +146,7 @@ fn the_alternative_whose_keys_were_sent_is_explained() {
 }
 
 #[tokio::test]
-async fn repairs_and_cuts_are_told_in_the_note() {
+async fn repairs_and_cuts_are_listed_in_the_note() {
     let toolbox = Toolbox::builder().add(search()).unwrap().build();
     let sent = r#"{"query": "x", "limit": "5", "sort": "DATE", "tags": "a", "exact": null}"#;
     let mut notes = Vec::new();
@@ -165,7 +165,7 @@ async fn repairs_and_cuts_are_told_in_the_note() {
 }
 
 #[tokio::test]
-async fn a_tool_that_said_no() {
+async fn a_tool_that_refused() {
     let toolbox = Toolbox::builder()
         .add(any("weather", |_, _| async {
             Ok(json!({
