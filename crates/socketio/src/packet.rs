@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_what_the_protocol_says() {
+    fn sent_packets_follow_the_protocol() {
         let texts = [
             connect("/smcp", Some(&json!({ "token": "t" }))).text,
             connect("/", None).text,

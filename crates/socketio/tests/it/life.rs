@@ -117,7 +117,7 @@ async fn an_answer_to_a_lost_connection_is_not_sent_to_the_next_one() {
 }
 
 #[tokio::test]
-async fn tries_run_out_and_the_session_says_so() {
+async fn exhausted_reconnects_end_the_session_with_the_reason() {
     let (hub, url) = hub().await;
     let policy = RetryPolicy { tries: 3, base: Duration::from_millis(2), ..RetryPolicy::default() };
     let policy = RetryPolicy { max: Duration::from_millis(4), ..policy };

@@ -65,7 +65,7 @@ async fn listen() -> (TcpListener, Config) {
 }
 
 #[tokio::test]
-async fn what_is_said_before_the_last_namespace_is_connected_is_not_lost() {
+async fn early_events_are_kept_until_the_namespace_is_connected() {
     let (listener, config) = listen().await;
     let server = tokio::spawn(async move {
         let mut server = ScriptedServer::accept(&listener, LONG).await;
@@ -116,7 +116,7 @@ async fn a_server_that_talks_without_letting_us_in_is_left() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_takes_too_long_or_is_broken_off_is_an_error_that_says_so() {
+async fn a_slow_or_interrupted_handshake_has_an_error_of_its_own() {
     let (listener, config) = listen().await;
     let server = tokio::spawn(async move {
         let server = ScriptedServer::accept(&listener, LONG).await;
@@ -194,7 +194,7 @@ async fn a_server_that_closes_refuses_or_talks_nonsense_is_lost_with_its_reason(
 }
 
 #[tokio::test]
-async fn events_nobody_takes_lose_the_connection_before_the_server_gives_us_up() {
+async fn unconsumed_events_end_the_connection_before_the_server_does() {
     let (listener, config) = listen().await;
     let limits = Limits { inbox_max: 1, ..Limits::default() };
     let server = tokio::spawn(async move {
@@ -237,7 +237,7 @@ async fn a_server_that_takes_nothing_is_left_though_it_pings() {
 }
 
 #[tokio::test]
-async fn what_was_said_early_and_is_not_taken_loses_the_connection_too() {
+async fn unconsumed_early_events_end_the_connection() {
     let (listener, config) = listen().await;
     let limits = Limits { inbox_max: 1, ..Limits::default() };
     let server = tokio::spawn(async move {
@@ -322,7 +322,7 @@ async fn closing_while_there_is_no_connection_ends_the_wait_for_the_next() {
 }
 
 #[tokio::test]
-async fn as_much_as_may_wait_is_taken_before_we_are_let_in_and_a_client_that_closes_says_goodbye() {
+async fn early_events_up_to_the_inbox_limit_are_kept_and_close_leaves_the_namespace() {
     let (listener, config) = listen().await;
     let server = tokio::spawn(async move {
         let mut server = ScriptedServer::accept(&listener, LONG).await;

@@ -62,7 +62,7 @@ async fn a_question_of_the_server_is_answered() {
 }
 
 #[tokio::test]
-async fn a_namespace_lets_in_who_shows_the_right_token_and_says_no_to_others() {
+async fn a_namespace_admits_the_right_token_and_refuses_others() {
     for server in servers().await {
         for transports in ALL {
             let config = server.config().transports(transports).namespace("/locked");
@@ -117,7 +117,7 @@ async fn an_unknown_namespace_is_refused() {
 }
 
 #[tokio::test]
-async fn a_call_nobody_answers_ends_at_its_deadline_and_a_late_answer_is_dropped() {
+async fn an_unanswered_call_ends_at_its_deadline_and_a_late_answer_is_dropped() {
     for server in servers().await {
         let (client, _events) = connect(server.config()).await;
         let limit = std::time::Duration::from_millis(30);
