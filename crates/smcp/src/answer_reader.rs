@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_would_say_ourselves_is_not_kept_a_second_time() {
+    fn a_message_that_equals_our_own_text_is_not_kept_as_a_cause() {
         let full = Fault::new(Kind::RoomFull, Operation::JoinRoom).with(Fact::Room, "office");
         let ours = crate::wire::error::flat(&full, Dialect::V04);
         assert_eq!(read(&ours).causes(), &[] as &[String]);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strangers_word_that_a_call_failed_does_not_say_that_it_did_not_begin() {
+    fn a_foreign_error_of_a_call_does_not_prove_that_the_call_did_not_begin() {
         for code in [404, 408, 500] {
             let flat = json!({ "code": code, "message": "no" });
             for answer in [flat.clone(), json!({ "error": flat })] {

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_id_that_is_a_traceparent_says_its_trace_and_who_asks() {
+    fn a_traceparent_as_request_id_gives_the_trace_and_the_parent_span() {
         let id = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01";
         assert_eq!(trace_of(id).to_string(), "0af7651916cd43dd8448eb211c80319c");
         assert_eq!(asked_by(id).to_string(), "00f067aa0ba902b7");

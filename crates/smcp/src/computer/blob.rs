@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_that_is_none_is_told_so() {
+    fn an_invalid_handle_is_refused_as_invalid() {
         let handle = skill_handle("a-b", "sub/x.md");
         assert!(
             matches!(read_handle(&handle), Ok(Handle::Skill(name, path)) if name == "a-b" && path == "sub/x.md")

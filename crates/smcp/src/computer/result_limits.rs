@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_told_by_its_head_and_kept_whole() {
+    fn a_long_text_is_shown_by_its_beginning_and_stored_completely() {
         let long = "文".repeat(20_000);
         let result = json!({ "content": [{ "type": "text", "text": long }, { "type": "text", "text": "short" }] });
         let (limited, _blobs) = fit_to_limits(result, ROOM);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_made_to_fit_is_told_by_its_size() {
+    fn a_result_that_cannot_be_cut_to_the_limit_is_refused_with_its_size() {
         let many = vec![json!({ "type": "text", "text": "x".repeat(100) }); 200];
         let bytes = fit_to_limits(json!({ "content": many }), ROOM).0.unwrap_err();
         assert!(bytes > ROOM.result);

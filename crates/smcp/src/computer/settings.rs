@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_used_is_said_and_what_is_usual_is_not() {
+    fn unused_settings_are_remarked_and_usual_values_are_not() {
         let net = |parameters: Value| {
             let mut parameters = parameters;
             parameters["url"] = "http://x/".into();

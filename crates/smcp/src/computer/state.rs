@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_resource_is_told_in_the_protocols_words() {
+    fn a_resource_is_described_in_the_terms_of_the_protocol() {
         let listed = json!({
             "uri": "a:b", "name": "n", "title": "T", "mimeType": "text/plain", "size": 3,
             "icons": [{ "src": "x" }], "_meta": { "k": 1 },

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_nobody_finishes_is_given_up() {
+    async fn an_unfinished_upload_is_removed_after_its_timeout() {
         let folder = tempfile::tempdir().unwrap();
         let bounds = UploadBounds { at_once: 1, ..UploadBounds::default() };
         let uploads = uploads(Some(folder.path()), bounds);

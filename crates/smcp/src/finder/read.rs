@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ending_says_what_a_file_is() {
+    fn the_extension_decides_the_type_of_a_file() {
         assert_eq!(FileType::of("a.MD"), Some(FileType::Md));
         assert_eq!(FileType::of("a.markdown").map(<&str>::from), Some("md"));
         assert_eq!(FileType::of("a.htm").map(<&str>::from), Some("html"));

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_good_for_what_it_says() {
+    fn a_token_admits_only_to_its_role_and_rooms() {
         let narrow = Token {
             role: Some(Role::Computer),
             rooms: Some(vec!["a".into()]),

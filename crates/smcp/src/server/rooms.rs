@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_computer_moves_and_the_old_room_hears_of_it_first() {
+    fn a_computer_that_moves_leaves_the_old_room_first() {
         let mut rooms = rooms(CrossRoomVisibility::Named);
         let route = rooms.resolve_route(1, &routed("bot", "pc")).unwrap();
         let JoinResult::Joined { left: Some(left), entered } =
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_is_told_in_both_languages() {
+    fn every_reason_has_a_text_in_both_languages() {
         let taken = format!("{}: pc", reason::NAME_TAKEN);
         for refusal_reason in [
             reason::ROLE_FIXED,

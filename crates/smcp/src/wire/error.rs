@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_whose_end_nobody_confirmed_keeps_its_code_and_says_so_in_both_dialects() {
+    fn a_call_without_a_confirmed_end_keeps_its_code_and_is_marked_unknown_in_both_dialects() {
         let new = |kind| Fault::new(kind, Operation::ToolCall).with(Fact::ToolName, "s__t");
         let faults = [
             new(Kind::DeadlinePassed).with(Fact::TimeoutMs, 2000),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_and_a_missing_sign_in_say_why() {
+    fn a_refused_and_a_missing_login_have_their_reason() {
         let new = |kind| Fault::new(kind, Operation::ToolCall).with(Fact::ToolName, "s__t");
         let refused = new(Kind::NeedsConfirmation)
             .with(Fact::Reason, "the computer's owner said no: not on a Sunday");
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_told_from_rubbish() {
+    fn an_answer_is_distinguished_from_invalid_data() {
         for good in [
             json!({ "content": [] }),
             json!({ "code": 4001, "message": "no" }),

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_handshake_says_what_would_be_taken() {
+    fn a_refused_handshake_names_the_supported_versions() {
         let fault = judge(Some("0.3.0")).unwrap_err();
         insta::assert_json_snapshot!(refusal(&fault, Lang::En));
         assert_eq!(refusal(&judge(None).unwrap_err(), Lang::En)["code"], 400);

@@ -68,7 +68,7 @@ async fn answers_are_answers_and_errors_are_faults_with_their_codes() {
 }
 
 #[tokio::test]
-async fn a_call_whose_time_is_over_is_cancelled_where_it_runs() {
+async fn a_call_past_its_deadline_is_cancelled_at_its_computer() {
     let hub = start(config()).await;
     let (agent, mut computer) = (agent(&hub).await, peer(&hub).await);
     computer.join("computer", "pc", "a").await;
@@ -82,7 +82,7 @@ async fn a_call_whose_time_is_over_is_cancelled_where_it_runs() {
 }
 
 #[tokio::test]
-async fn a_call_nobody_wants_any_more_is_cancelled_where_it_runs() {
+async fn a_cancelled_call_is_cancelled_at_its_computer() {
     let hub = start(config()).await;
     let (agent, mut computer) = (agent(&hub).await, peer(&hub).await);
     computer.join("computer", "pc", "a").await;

@@ -166,7 +166,7 @@ async fn ended(calls: Vec<tokio::task::JoinHandle<Result<Value, Fault>>>, kinds:
 }
 
 #[tokio::test]
-async fn a_hub_that_restarts_ends_its_calls_and_everybody_comes_back() {
+async fn a_hub_that_restarts_ends_its_calls_and_all_members_reconnect() {
     let mut scene = scene().await;
     let calls = scene.under_way(60).await;
     let new = start(config()).await;
@@ -183,7 +183,7 @@ async fn a_hub_that_restarts_ends_its_calls_and_everybody_comes_back() {
 }
 
 #[tokio::test]
-async fn a_hub_that_dies_without_a_word_leaves_nobody_waiting() {
+async fn a_hub_that_dies_silently_leaves_no_call_waiting() {
     let mut scene = scene().await;
     let calls = scene.under_way(60).await;
     let new = start(config()).await;
@@ -199,7 +199,7 @@ async fn a_hub_that_dies_without_a_word_leaves_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn a_computer_cut_off_in_a_call_is_told_at_once_and_is_back_by_itself() {
+async fn a_computer_that_loses_its_connection_in_a_call_is_reported_at_once_and_reconnects() {
     let scene = scene().await;
     for ending in [Ending::Reset, Ending::Close] {
         let calls = scene.under_way(60).await;
@@ -238,7 +238,7 @@ async fn an_agent_cut_off_in_a_call_knows_it_and_leaves_nothing_behind() {
 /// Goal: a call that can be answered to nobody ends, and its place is free, long before its deadline.
 /// Method: a computer that takes ten calls has ten; its line is cut, then the agent's; another call gets in.
 #[tokio::test]
-async fn calls_whose_line_is_gone_are_given_up_and_leave_their_places() {
+async fn calls_of_a_lost_connection_are_ended_and_free_their_slots() {
     let scene = scene_of(10).await;
     for line in [&scene.to_computer, &scene.to_agent] {
         let calls = scene.under_way(3600).await;

@@ -269,7 +269,7 @@ async fn a_refusal_is_a_refusal_and_a_yes_is_a_yes() {
 }
 
 #[tokio::test]
-async fn what_it_does_not_have_it_says_in_the_protocols_words() {
+async fn missing_features_are_answered_in_the_terms_of_the_protocol() {
     let hub = start(config()).await;
     let computer = computer(&hub, person(0), settings(|_| {})).await;
     let agent = agent(&hub).await;
@@ -346,7 +346,7 @@ async fn after_a_restart_of_the_hub_the_computer_is_back_in_its_room() {
 }
 
 #[tokio::test]
-async fn an_input_nobody_knows_costs_its_server_and_nothing_else() {
+async fn an_unknown_input_fails_its_server_and_no_other() {
     let hub = start(config()).await;
     let settings = settings(|file| {
         let broken = json!({

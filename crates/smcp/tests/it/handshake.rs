@@ -54,7 +54,7 @@ async fn a_version_that_does_not_fit_is_refused_before_anything_else() {
 }
 
 #[tokio::test]
-async fn where_a_body_would_be_lost_a_websocket_is_closed_with_4900_and_polling_says_why() {
+async fn a_refused_websocket_is_closed_with_4900_and_polling_gets_the_reason() {
     let hub = start(Config { refusal: VersionRejection::Close, ..config() }).await;
     for version in [None, Some("four"), Some("0.3.0")] {
         let error = refused(&hub, version, Transports::WebSocket).await;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::common::{config, pair, peer, start, the_world, tool_call, within};
 
 #[tokio::test]
-async fn the_joined_name_is_the_identity_whatever_a_request_says() {
+async fn the_joined_name_is_the_identity_regardless_of_the_request() {
     let hub = start(config()).await;
     let (agent, mut computer) = pair(&hub).await;
     for (event, mut request) in [
@@ -50,7 +50,7 @@ async fn the_joined_name_is_the_identity_whatever_a_request_says() {
 }
 
 #[tokio::test]
-async fn a_refused_join_is_a_pair_that_says_why() {
+async fn a_refused_join_is_answered_with_a_pair_of_false_and_the_reason() {
     let hub = start(config()).await;
     let (agent, _computer) = pair(&hub).await;
     let third = peer(&hub).await;
@@ -219,7 +219,7 @@ async fn a_name_that_looks_like_nothing_or_like_another_is_refused() {
 }
 
 #[tokio::test]
-async fn an_error_whose_code_is_no_number_is_told_in_our_words() {
+async fn an_error_without_a_numeric_code_is_answered_with_500() {
     let hub = start(config()).await;
     let (agent, _computer) = pair(&hub).await;
     for tool in ["odd code", "odd nested", "odd result"] {

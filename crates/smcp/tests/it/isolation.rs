@@ -40,7 +40,7 @@ async fn try_all(who: &str, peer: &Peer) -> usize {
 }
 
 #[tokio::test]
-async fn nobody_outside_a_room_is_heard_in_it_or_hears_it() {
+async fn no_message_crosses_the_border_of_a_room() {
     let hub = start(config()).await;
     let (mut agent, mut computer) = pair(&hub).await;
 

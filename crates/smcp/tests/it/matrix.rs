@@ -87,7 +87,7 @@ fn code(answer: &Value) -> u64 {
 }
 
 #[tokio::test]
-async fn who_may_not_ask_is_told_why() {
+async fn a_forbidden_request_is_refused_with_its_reason() {
     let hub = start(config()).await;
     let (agent, computer) = pair(&hub).await;
     let stranger = peer(&hub).await;
@@ -208,7 +208,7 @@ async fn a_result_passes_as_it_is() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_large_is_refused_with_its_size_and_nobody_is_disconnected() {
+async fn an_answer_that_is_too_large_is_refused_with_its_size_and_no_client_is_disconnected() {
     let hub = start(config()).await;
     let (agent, computer) = pair(&hub).await;
     let answer = agent.call("pc", "huge", "r", 5).await;

@@ -43,7 +43,7 @@ async fn until(computer: &Computer, id: &str, is_so: impl Fn(&ServerState) -> bo
 }
 
 #[tokio::test]
-async fn servers_come_and_go_while_it_runs_and_the_room_is_told() {
+async fn servers_added_and_removed_at_run_time_are_announced_to_the_room() {
     let hub = start(config()).await;
     let computer = computer(&hub, person(0), settings(|_| {})).await;
     let agent = agent(&hub).await;
@@ -149,7 +149,7 @@ async fn calls_are_remembered_without_secrets_and_not_for_ever() {
 }
 
 #[tokio::test]
-async fn what_a_tool_says_too_much_does_not_leave_the_computer() {
+async fn output_above_the_limit_does_not_leave_the_computer() {
     let hub = start(config()).await;
     let computer = computer(&hub, person(0), settings(|_| {})).await;
     let agent = agent(&hub).await;

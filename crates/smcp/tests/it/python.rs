@@ -113,7 +113,7 @@ async fn the_reference_agent_and_computer_work_through_our_hub() {
 }
 
 #[tokio::test]
-async fn the_reference_agent_is_told_what_it_may_not() {
+async fn the_reference_agent_gets_the_refusals() {
     let Some(python) = Kit::python() else { return };
     let hub = hub().await;
     // Without a computer, and with the room's agent being somebody else.

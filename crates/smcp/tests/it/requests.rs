@@ -102,7 +102,7 @@ async fn guess(hub: &RunningHub, token: &str) -> Result<Client, Error> {
 }
 
 #[tokio::test]
-async fn wrong_tokens_slow_the_guesser_and_nobody_else() {
+async fn wrong_tokens_slow_down_only_the_guesser() {
     let access = Access::Tokens(vec![Token::shared("right")]);
     let mut config = Config { access, ..config() };
     config.limits.wrong_token_pause = Duration::from_millis(150);

@@ -192,7 +192,7 @@ async fn windows_are_shown_in_the_order_that_helps() {
 }
 
 #[tokio::test]
-async fn the_room_hears_when_windows_or_skills_change() {
+async fn changes_of_windows_and_skills_are_announced_to_the_room() {
     let hub = start(config()).await;
     let (full_computer, agent) = full_computer(&hub).await;
     let mut events = agent.events();
@@ -352,7 +352,7 @@ async fn an_agent_sends_a_file_in_pieces() {
 }
 
 #[tokio::test]
-async fn a_fresh_computer_has_none_of_it_and_says_so() {
+async fn a_computer_without_options_refuses_uploads() {
     let hub = start(config()).await;
     let computer = crate::computer::start_computer(member_config(&hub, "pc")).await;
     let agent = agent(&hub).await;

@@ -131,7 +131,7 @@ async fn called(agent: &Agent) -> Result<Value, Fault> {
 }
 
 #[tokio::test]
-async fn a_sign_in_that_is_missing_or_refused_is_told_at_once_during_a_call() {
+async fn a_missing_or_refused_login_ends_a_call_at_once() {
     for (behaviour, code) in [
         (ServerBehaviour { calls: Some(401), ..ServerBehaviour::default() }, 4006),
         (ServerBehaviour { calls: Some(403), ..ServerBehaviour::default() }, 4007),
@@ -159,8 +159,7 @@ async fn a_sign_in_that_is_missing_or_refused_is_told_at_once_during_a_call() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_even_be_reached_without_a_sign_in_says_so_and_not_that_it_is_broken()
-{
+async fn a_server_that_needs_a_login_to_connect_reports_the_login_and_not_a_failure() {
     for kind in ["streamable", "sse"] {
         for (status, code) in [(401, 4006), (403, 4007), (500, 4003)] {
             let hub = start(config()).await;

@@ -65,7 +65,7 @@ async fn until_nothing_waits(hub: &RunningHub) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_does_not_read_is_closed_and_told_why_when_it_reads_again() {
+async fn an_agent_that_does_not_read_is_disconnected_and_gets_the_reason_later() {
     let hub = start(limited(|limits| limits.queue_bytes_max = 4 * MIB)).await;
     let (mut agent, _computer) = unread_agent(&hub, "slow").await;
     // One by one: what the hub has not read when it closes would reset the connection.

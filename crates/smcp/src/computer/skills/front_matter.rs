@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skill_says_what_it_is() {
+    fn a_skill_has_its_description() {
         let text = "---\nname: x\ndescription: >\n  Two\n  lines\nversion: 2\nallowed-tools: Read, Bash\n\
                     tags: [a, b]\nmetadata:\n  author: me\n---\nbody";
         assert_eq!(

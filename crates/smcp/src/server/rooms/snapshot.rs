@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_watches_sees_who_is_where_and_what_was_told_of_it() {
+    fn a_watcher_sees_the_members_of_rooms_and_their_notices() {
         let mut rooms = Rooms::new(CrossRoomVisibility::Named, CancellationToken::new());
         join(&mut rooms, 1, Role::Computer, "pc", "a");
         join(&mut rooms, 2, Role::Agent, "bot", "a");
