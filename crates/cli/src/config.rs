@@ -488,7 +488,7 @@ mod tests {
     /// Goal: any input is either read or refused with a fault, without a panic. Method: the corpus and mutations of
     /// it; `cargo xtask fuzz config` runs the same for longer.
     #[test]
-    fn whatever_a_configuration_says_it_is_read_or_refused_in_words() {
+    fn any_configuration_is_read_or_refused_with_a_reason() {
         fn run(bytes: &[u8]) {
             let Ok(text) = std::str::from_utf8(bytes) else { return };
             let Ok(mut table) = parse(text, Path::new("budao.toml")) else { return };

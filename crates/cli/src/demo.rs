@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_guide_says_this_in_both_languages() {
+    fn the_guide_has_all_acts_in_both_languages() {
         let render_guide = |lang: Lang| {
             let act = |act: Act| {
                 let claims =

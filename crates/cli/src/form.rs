@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draft_that_does_not_fit_says_every_place() {
+    fn a_draft_with_mistakes_lists_the_place_of_each() {
         let wrong = read_draft(&order(), "count: many\nextras: sugar").unwrap_err();
         for place in ["size", "count", "extras"] {
             assert!(wrong.contains(place), "{wrong}");

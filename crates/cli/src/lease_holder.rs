@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn when_in_doubt_nobody_is_gone() {
+    fn an_unknown_holder_counts_as_alive() {
         for holder in ["", "somebody", "pid:x:1:y", "pid:1:1:", "pid:1:1:another-boot"] {
             assert!(!KnownHolders.is_dead(holder), "{holder}");
         }

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_program_leaves_behind_goes_with_it_and_keeps_nobody_waiting() {
+    async fn children_of_a_program_end_with_it_and_are_not_waited_for() {
         let began = Instant::now();
         let args = shell("sleep 1000 & echo $!; exit 0");
         let ended = run("sh", &args, b"", LONG).await.unwrap();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_is_given_its_input_and_only_so_much_is_heard() {
+    async fn a_program_gets_its_input_and_its_output_is_bounded() {
         let ended = run("cat", &[], b"hello", LONG).await.unwrap();
         assert_eq!((ended.code, ended.output.as_str()), (Some(0), "hello"));
         let ended =

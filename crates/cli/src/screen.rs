@@ -221,7 +221,7 @@ mod tests {
 
     /// Run by the next test in a pseudo-terminal; does nothing without its environment variable.
     #[test]
-    fn somebody_panics_in_a_terminal() {
+    fn a_panic_in_a_terminal() {
         let Some(who) = std::env::var_os(WHO) else { return };
         let screen = Screen::enter().unwrap();
         if who == "other" {
@@ -238,7 +238,7 @@ mod tests {
             [("owner", "the one who draws panics"), ("other", "the other one panics")]
         {
             let mut command = Command::new(std::env::current_exe().unwrap());
-            let test = "screen::tests::somebody_panics_in_a_terminal";
+            let test = "screen::tests::a_panic_in_a_terminal";
             command.args(["--exact", test, "--nocapture"]).env(WHO, who);
             let terminal = PtyProcess::new(command).unwrap();
             let (mut output, mut written) = (terminal.get_file_handle().unwrap(), Vec::new());

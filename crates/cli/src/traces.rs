@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_spans_and_nobody_waits() {
+    fn a_full_queue_drops_spans_and_delays_no_caller() {
         let (sender, mut inbox) = mpsc::channel(1);
         let export = ExportHandle { sender, has_content: false };
         for _ in 0..3 {

@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_told_from_messages_that_begin_with_a_slash() {
+    fn commands_are_distinguished_from_messages_that_begin_with_a_slash() {
         for message in ["/etc/passwd has a wrong line", "/", "hello", "/promptly", "//prompts"] {
             assert_eq!(SlashCommand::parse(message), None, "{message}");
         }

@@ -305,7 +305,7 @@ fn every_state_reads_well_in_both_languages_on_a_wide_and_on_a_narrow_screen() {
 }
 
 #[test]
-fn a_fault_is_told_as_the_model_the_user_and_the_operator_were_told_it() {
+fn the_details_of_a_fault_have_the_texts_for_model_user_and_operator() {
     for lang in [Lang::En, Lang::Zh] {
         let mut chat = correction(lang);
         chat.press_with(KeyCode::Char('t'), KeyModifiers::CONTROL);
@@ -345,7 +345,7 @@ fn on_the_smallest_screen_the_question_and_its_keys_are_seen() {
 }
 
 #[test]
-fn without_colour_nothing_is_coloured_and_everything_is_said() {
+fn without_colour_the_text_is_complete() {
     for (name, mut chat) in stories(Lang::En) {
         let plain = chat.draw(80, 20, Theme { colours: false });
         for cell in plain.content() {
@@ -357,7 +357,7 @@ fn without_colour_nothing_is_coloured_and_everything_is_said() {
 }
 
 #[test]
-fn nothing_a_model_says_reaches_the_terminal_as_a_command() {
+fn no_text_of_a_model_reaches_the_terminal_as_a_control_sequence() {
     let buffer = strange(Lang::En).draw(80, 20, LOOK);
     let acts = |c: char| c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c);
     assert!(buffer.content().iter().all(|cell| !cell.symbol().contains(acts)));
@@ -438,7 +438,7 @@ fn a_message_of_several_lines_is_written_and_sent_whole() {
 }
 
 #[test]
-fn what_was_said_can_be_scrolled_to_and_no_further() {
+fn the_transcript_scrolls_to_its_ends_and_no_further() {
     let mut chat = correction(Lang::En);
     let long: String = (1..=60).map(|line| format!("line {line}\n")).collect();
     chat.words(2, &long);

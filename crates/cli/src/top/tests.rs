@@ -141,7 +141,7 @@ async fn sessions_rates_faults_and_events_are_seen_in_both_languages_wide_and_na
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_does_not_answer_is_told_beside_what_it_said_before() {
+async fn an_unreachable_server_is_shown_beside_its_last_data() {
     let from = Some("10.0.0.7:7333".to_owned());
     let seen = Snapshot { from, events: Vec::new(), ..poll(journal().await, Lang::En).await };
     let mut terminal = Terminal::new(TestBackend::new(90, 18)).unwrap();
@@ -151,7 +151,7 @@ async fn a_server_that_does_not_answer_is_told_beside_what_it_said_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_nobody_works_on_is_told_from_one_that_runs() {
+async fn an_interrupted_turn_is_distinguished_from_a_running_one() {
     let seen = poll(journal().await, Lang::En).await;
     let cut_off: Vec<_> = seen
         .sessions
@@ -202,7 +202,7 @@ async fn no_size_makes_it_panic_and_the_smallest_still_shows_sessions() {
 
 /// The records of two writers and of one that is gone.
 #[tokio::test(start_paused = true)]
-async fn without_a_server_the_records_tell_which_service_is_held() {
+async fn without_a_server_the_held_service_is_read_from_the_records() {
     let journal = journal().await;
     let step = |model: &str| Event::StepStarted { step: 1, attempt: 1, model: model.into() };
     let held = |until| Event::RequestHeld {

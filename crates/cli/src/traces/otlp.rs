@@ -338,7 +338,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_request_says_how_long_its_answer_may_be_and_whether_it_is_json() {
+    fn a_request_has_the_bound_and_the_format_of_its_answer() {
         let asked = |has_shape| {
             attributes_of(SpanOperation::Model {
                 model: "openai:gpt-x".into(),

@@ -106,7 +106,7 @@ fn call(url: &str, room: &str, tool: &str, arguments: &str) -> String {
 }
 
 #[test]
-fn a_computer_does_what_it_is_told_through_a_pipe() {
+fn a_computer_takes_commands_from_a_pipe() {
     let Some(program) = fake_mcp(PROGRAM) else { return };
     let (_hub, url) = hub();
     let args = ["smcp", "computer", "--url", &url, "--name", "pc", "room"];

@@ -144,7 +144,7 @@ fn what_is_shown_is_what_counts_and_secrets_stay_references() {
 }
 
 #[test]
-fn a_port_in_use_is_told_with_who_has_it_and_how_to_choose_another() {
+fn a_port_in_use_is_reported_with_its_owner_and_the_option_for_another() {
     let directory = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

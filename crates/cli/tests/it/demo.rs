@@ -34,7 +34,7 @@ fn outcomes(acts: &[Value]) -> Vec<(String, Vec<String>, bool)> {
 }
 
 #[test]
-fn every_act_comes_out_as_said_and_is_in_the_journal_it_names() {
+fn every_act_keeps_its_claims_and_is_in_the_journal_that_it_names() {
     let directory = tempfile::tempdir().unwrap();
     let (code, acts) = acts(&mut demo(directory.path(), &["--json"]));
     insta::assert_debug_snapshot!(outcomes(&acts));
@@ -49,7 +49,7 @@ fn every_act_comes_out_as_said_and_is_in_the_journal_it_names() {
 }
 
 #[test]
-fn an_act_that_does_not_come_out_is_told_and_the_exit_code_tells_it_too() {
+fn a_failed_act_is_reported_and_sets_the_exit_code() {
     let directory = tempfile::tempdir().unwrap();
     // Without a shell the tool cannot write its line; everything else can be shown.
     let (code, acts) = acts(demo(directory.path(), &["--json"]).env("PATH", directory.path()));
@@ -61,7 +61,7 @@ fn an_act_that_does_not_come_out_is_told_and_the_exit_code_tells_it_too() {
 }
 
 #[test]
-fn without_a_terminal_it_is_told_in_plain_text_in_the_language_asked_for() {
+fn without_a_terminal_the_demo_is_plain_text_in_the_requested_language() {
     let directory = tempfile::tempdir().unwrap();
     let Output { status, stdout, stderr } =
         demo(directory.path(), &["--lang", "zh"]).output().unwrap();

@@ -175,7 +175,7 @@ fn a_pipe_given_as_a_journal_is_named_and_not_waited_for() {
 }
 
 #[test]
-fn a_copy_or_an_export_onto_a_file_says_that_it_exists_and_leaves_it() {
+fn a_copy_or_an_export_to_an_existing_file_is_refused_and_keeps_it() {
     let home = home();
     let (code, stderr) =
         budao(home.path(), &["run", "--model", "demo", "--journal", "journal.db", "hello"]);

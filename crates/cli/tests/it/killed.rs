@@ -26,7 +26,7 @@ fn rounds() -> (u32, u32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hub_killed_at_any_moment_of_a_call_leaves_one_true_answer_and_everybody_comes_back() {
+async fn a_hub_killed_at_any_moment_of_a_call_leaves_one_true_answer_and_all_members_reconnect() {
     let Some(mut stage) = Fixture::open().await else { return };
     let (rounds, _) = rounds();
     for round in 0..rounds {

@@ -91,7 +91,7 @@ fn a_call_that_does_not_fit_and_a_server_that_is_not_there_fail_with_their_reaso
 }
 
 #[test]
-fn a_server_that_does_not_start_is_told_with_its_error_output_and_without_secrets() {
+fn a_server_that_does_not_start_is_reported_with_its_error_output_and_without_secrets() {
     let folder = folder();
     let broken = FILE.replace("\"env\": {", "\"env\": { \"BROKEN\": \"1\",");
     std::fs::write(folder.path().join("servers.json"), broken).unwrap();

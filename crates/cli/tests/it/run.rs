@@ -58,7 +58,7 @@ fn until_it_speaks(child: &mut Child) {
 }
 
 #[test]
-fn an_agent_errs_is_told_and_corrects_itself() {
+fn an_agent_gets_the_fault_of_its_call_and_corrects_it() {
     let directory = workspace();
     let task = "read README.md and count its headings";
     let done = run(directory.path(), &["run", "--model", "demo:fast", task]);
@@ -115,7 +115,7 @@ fn a_turn_is_cancelled_from_another_process() {
 }
 
 #[test]
-fn without_a_terminal_a_question_is_denied_and_it_is_said_how_to_allow() {
+fn without_a_terminal_a_question_is_denied_with_the_way_to_allow_it() {
     let directory = workspace();
     let script = "[[step]]\n[[step.call]]\ntool = \"bash_run\"\narguments = { cmd = \"touch made\" }\n\
                   [[step]]\ntext = \"fine\"\n";
@@ -142,7 +142,7 @@ fn a_failed_turn_has_its_exit_code_and_its_page() {
 }
 
 #[test]
-fn a_mode_or_a_depth_of_thought_nobody_knows_is_refused() {
+fn an_unknown_mode_or_depth_of_thought_is_refused() {
     let workspace = workspace();
     for (flag, value) in [("--permission", "yolo"), ("--thinking", "very")] {
         let refused = run(workspace.path(), &["run", flag, value, "go"]);
@@ -199,7 +199,7 @@ fn waiting_message(directory: &Path, id: &str) -> String {
 }
 
 #[test]
-fn cancelling_what_does_not_run_says_so_to_machines_too() {
+fn a_cancel_without_a_running_turn_is_reported_in_json() {
     let directory = workspace();
     let (mut child, id) = start(directory.path(), &["run", "--model", "demo:fast", "say hello"]);
     child.wait().unwrap();
@@ -209,7 +209,7 @@ fn cancelling_what_does_not_run_says_so_to_machines_too() {
 }
 
 #[test]
-fn whatever_a_command_says_machines_can_have_as_json() {
+fn every_command_can_print_its_result_as_json() {
     let directory = workspace();
     let (mut child, id) = start(directory.path(), &["run", "--model", "demo:fast", "say hello"]);
     child.wait().unwrap();
@@ -307,7 +307,7 @@ fn a_service_that_does_not_listen_is_named_with_its_port() {
 }
 
 #[test]
-fn a_tool_server_that_does_not_start_is_told_with_its_exit_code_and_last_words() {
+fn a_tool_server_that_does_not_start_is_reported_with_its_exit_code_and_error_output() {
     let directory = workspace();
     let server = "mine=sh -c 'echo Traceback >&2; echo ModuleNotFoundError: no module nosuch >&2; \
                   echo password=hunter2hunter2 >&2; exit 3'";

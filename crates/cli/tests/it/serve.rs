@@ -92,7 +92,7 @@ fn a_port_that_is_taken_is_named() {
 }
 
 #[test]
-fn it_stops_when_it_is_told_to() {
+fn the_server_ends_on_sigterm() {
     let directory = tempfile::tempdir().unwrap();
     let (mut child, _) = start(directory.path(), &["--listen", "127.0.0.1:0"]);
     let signalled = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
@@ -113,7 +113,7 @@ fn top(args: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn top_shows_what_a_server_elsewhere_tells_operators() {
+fn top_shows_the_statistics_of_a_remote_server() {
     let directory = tempfile::tempdir().unwrap();
     let mut ran = Command::new(env!("CARGO_BIN_EXE_budao"));
     ran.args(["run", "--model", "demo:fast", "read README.md"]).current_dir(directory.path());

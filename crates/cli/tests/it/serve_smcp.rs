@@ -98,7 +98,7 @@ fn the_servers_own_numbers_have_what_the_hub_counted() {
 }
 
 #[test]
-fn a_hub_has_tokens_of_its_own_if_it_is_told_so() {
+fn a_hub_can_have_tokens_of_its_own() {
     let directory = tempfile::tempdir().unwrap();
     let here = directory.path();
     let args = ["--token", TOKEN, "--smcp-token", "for-rooms@agent@a"];

@@ -65,7 +65,7 @@ fn a_session_is_named_by_the_beginning_of_its_id() {
 }
 
 #[test]
-fn a_failed_session_is_listed_as_failed_and_says_whose_move_it_is() {
+fn a_failed_session_is_listed_as_failed_with_the_remedy() {
     let home = tempfile::tempdir().unwrap();
     let model = script(home.path(), "[[step]]\nfault = \"model_authentication\"\n");
     let failed = budao(home.path(), &["run", "--model", &model, "fail"]);
@@ -124,7 +124,7 @@ fn what_cannot_be_meant_is_refused_before_anything_is_created() {
 }
 
 #[test]
-fn a_run_that_nobody_can_approve_says_that_the_task_may_be_incomplete() {
+fn a_run_without_an_approver_warns_that_the_task_may_be_incomplete() {
     let home = tempfile::tempdir().unwrap();
     let steps = "[[step]]\n[[step.call]]\ntool = \"bash_run\"\narguments = { cmd = \"touch made\" }\n\
                  [[step]]\ntext = \"could not\"\n";

@@ -37,7 +37,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_call_that_cannot_be_is_told_with_its_code() {
+fn an_impossible_call_is_refused_with_its_code() {
     let (_hub, url) = hub();
     let nobody = run(&url, &["call", "room", "nobody", "echo"]);
     let printed = text(&nobody.stderr);
@@ -54,7 +54,7 @@ fn a_call_that_cannot_be_is_told_with_its_code() {
 }
 
 #[test]
-fn a_hub_without_a_secret_wants_to_be_told_so() {
+fn a_hub_without_a_secret_needs_an_explicit_option() {
     let refused = budao(&["smcp", "server"]).env_remove("BUDAO_SMCP_TOKEN").output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("--token"), "{}", text(&refused.stderr));
@@ -169,7 +169,7 @@ fn the_time_of_a_call_covers_the_connection() {
 }
 
 #[test]
-fn a_chinese_hub_says_no_in_chinese() {
+fn a_chinese_hub_refuses_in_chinese() {
     let args = ["--lang", "zh", "smcp", "server", "--listen", "127.0.0.1:0", "--json"];
     let mut hub = Process::start(budao(&args));
     let printed: serde_json::Value = serde_json::from_str(&hub.first_line()).unwrap();
@@ -309,7 +309,7 @@ fn watching(url: &str) -> (Process, impl Iterator<Item = String>) {
 }
 
 #[test]
-fn a_refused_join_says_its_sentence_once() {
+fn a_refused_join_prints_its_reason_once() {
     let (_hub, url) = hub();
     let _first = watching(&url);
     let refused = run(&url, &["tools", "room"]);
@@ -331,7 +331,7 @@ fn objects(bytes: &[u8]) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn every_subcommand_says_json_to_those_who_ask_for_it() {
+fn every_subcommand_prints_json_on_request() {
     let Some(program) = fake_mcp(PROGRAM) else { return };
     let mut hub = Process::start(budao(&["smcp", "server", "--listen", "127.0.0.1:0", "--json"]));
     let listening: serde_json::Value = serde_json::from_str(&hub.first_line()).unwrap();

@@ -255,7 +255,7 @@ fn make_journal(directory: &Path) {
 }
 
 #[test]
-fn a_program_that_is_told_to_end_gives_the_terminal_back() {
+fn a_terminated_program_restores_the_terminal() {
     for (args, expected_text) in
         [(["chat", "--lang", "en"], "ready"), (["top", "--lang", "en"], "Sessions")]
     {
@@ -293,7 +293,7 @@ fn top_shows_what_another_process_does_while_it_does_it() {
 }
 
 #[test]
-fn without_a_terminal_it_says_in_one_line_what_to_use_instead() {
+fn without_a_terminal_one_line_names_the_alternative() {
     let directory = workspace();
     for (args, instead) in [(["chat"], "budao run"), (["top"], "budao top --once")] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_budao"));
@@ -322,7 +322,7 @@ text = "done"
 "#;
 
 #[test]
-fn neither_a_model_nor_a_tool_steers_the_terminal_of_run_and_a_pipe_gets_what_was_said() {
+fn no_model_or_tool_controls_the_terminal_of_run_and_a_pipe_gets_the_raw_text() {
     let directory = workspace();
     std::fs::write(directory.path().join("steering.toml"), STEERING).unwrap();
     let args = ["run", "--model", "script:steering.toml", "go"];

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_says_yes_by_ending_well_and_everything_else_is_a_no() {
+    async fn a_confirmation_program_allows_a_call_only_by_exit_code_zero() {
         assert_eq!(program("true", LONG).await, None);
         let reads = r#"sh -c 'grep -q "\"tool\":\"t\""'"#;
         assert_eq!(program(reads, LONG).await, None, "it is given the call");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_service_says_yes_in_so_many_words_and_everything_else_is_a_no() {
+    async fn a_confirmation_service_allows_a_call_only_by_an_explicit_yes() {
         let json = |body: &'static str| {
             let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
             &*Box::leak(format!("{head}{body}").into_boxed_str())

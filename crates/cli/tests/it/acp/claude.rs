@@ -19,7 +19,7 @@ use crate::acp::{
 };
 
 #[test]
-fn the_played_cli_has_a_conversation_and_leaves_nobody_behind() {
+fn the_played_cli_has_a_conversation_and_no_process_remains() {
     let directory = tempfile::tempdir().unwrap();
     let mut editor = Editor::start_as(with_fake(directory.path(), "acp"));
     let session = editor.new_session(directory.path());

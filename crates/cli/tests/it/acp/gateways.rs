@@ -159,7 +159,7 @@ fn a_session_of_the_cli_is_refused_by_our_own_loop_and_goes_on_with_the_cli() {
 }
 
 #[test]
-fn an_engine_nobody_knows_is_refused_with_the_ones_there_are() {
+fn an_unknown_engine_is_refused_with_the_known_ones() {
     let directory = tempfile::tempdir().unwrap();
     for command in ["serve", "acp"] {
         let refused = budao(directory.path())

@@ -25,7 +25,7 @@ fn script(directory: &Path, text: &str) -> String {
 }
 
 #[test]
-fn an_editors_log_goes_where_the_configuration_says() {
+fn the_log_of_an_editor_is_written_where_the_configuration_names() {
     let directory = workspace();
     let config = "[log]\nformat = \"json\"\nfile = \"logs/editor.log\"\nrotation = \"never\"\n";
     std::fs::write(directory.path().join("budao.toml"), config).unwrap();
@@ -75,7 +75,7 @@ fn a_conversation_is_logged_and_seen_live_by_another_process() {
 }
 
 #[test]
-fn a_hung_up_editor_leaves_nobody_behind() {
+fn no_process_remains_after_an_editor_hangs_up() {
     let directory = workspace();
     let marker = format!("{}.5", 31_000 + std::process::id() % 1000);
     let model = script(
@@ -122,7 +122,7 @@ fn a_session_survives_the_death_of_the_bridge() {
 }
 
 #[test]
-fn the_doctor_tells_what_is_wrong_and_writes_nothing() {
+fn the_doctor_reports_problems_and_writes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let fine = budao(directory.path()).args(["acp", "doctor", "--model", "demo"]).output().unwrap();
     assert!(fine.status.success(), "{}", String::from_utf8_lossy(&fine.stdout));
@@ -163,7 +163,7 @@ fn a_claude_cli_that_is_not_there_is_a_fault_that_names_it_and_never_another_eng
 }
 
 #[test]
-fn the_doctor_and_the_editor_are_told_of_a_tool_server_that_does_not_start() {
+fn the_doctor_and_the_editor_report_a_tool_server_that_does_not_start() {
     let directory = workspace();
     let mcp = "mine=/nonexistent/server";
     let doctor = budao(directory.path())

@@ -99,12 +99,12 @@ async fn one_server_dies(journal: SharedJournal) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_fault_is_told_by_one_server_on_a_file_though_the_one_that_tells_them_dies() {
+async fn one_server_alerts_of_each_fault_on_a_file_though_the_alerting_server_dies() {
     one_server_dies(SharedJournal::file()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_fault_is_told_by_one_server_on_postgres_though_the_one_that_tells_them_dies() {
+async fn one_server_alerts_of_each_fault_on_postgres_though_the_alerting_server_dies() {
     let Some(journal) = SharedJournal::postgres() else { return };
     one_server_dies(journal).await;
 }

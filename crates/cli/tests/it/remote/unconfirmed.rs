@@ -25,7 +25,7 @@ fn unknown(calling: Child, codes: &[u64]) -> Value {
 }
 
 #[test]
-fn a_call_whose_computer_is_frozen_may_still_be_running_and_the_answer_says_so() {
+fn a_call_at_a_frozen_computer_has_an_unknown_outcome() {
     for dialect in DIALECTS {
         let Some(fixture) = Fixture::start(dialect) else { return };
         let calling = fixture.begin("frozen", "2");
@@ -37,7 +37,7 @@ fn a_call_whose_computer_is_frozen_may_still_be_running_and_the_answer_says_so()
 }
 
 #[test]
-fn a_call_whose_hub_is_frozen_may_still_be_running_and_the_answer_says_so() {
+fn a_call_through_a_frozen_hub_has_an_unknown_outcome() {
     let Some(fixture) = Fixture::start(&[]) else { return };
     let calling = fixture.begin("hub", "2");
     fixture.hub.signal("STOP");
@@ -47,7 +47,7 @@ fn a_call_whose_hub_is_frozen_may_still_be_running_and_the_answer_says_so() {
 }
 
 #[test]
-fn a_tool_that_ignores_the_cancel_is_not_said_to_be_stopped() {
+fn a_tool_that_ignores_the_cancel_is_not_reported_as_stopped() {
     let Some(fixture) = Fixture::start(&[]) else { return };
     // The scripted server reads nothing while its tool is held, so it ignores every cancel.
     let calling = fixture.begin("deaf", "1");
@@ -56,7 +56,7 @@ fn a_tool_that_ignores_the_cancel_is_not_said_to_be_stopped() {
 }
 
 #[test]
-fn a_call_whose_computer_was_killed_is_not_called_repeatable() {
+fn a_call_at_a_killed_computer_is_not_repeatable() {
     for dialect in DIALECTS {
         let Some(fixture) = Fixture::start(dialect) else { return };
         let calling = fixture.begin("killed", "30");
@@ -66,7 +66,7 @@ fn a_call_whose_computer_was_killed_is_not_called_repeatable() {
 }
 
 #[test]
-fn a_call_whose_hub_was_killed_is_not_called_repeatable() {
+fn a_call_through_a_killed_hub_is_not_repeatable() {
     let Some(fixture) = Fixture::start(&[]) else { return };
     let calling = fixture.begin("hub gone", "30");
     fixture.hub.signal("KILL");

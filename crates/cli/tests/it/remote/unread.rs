@@ -219,7 +219,7 @@ fn a_computer_that_reads_none_of_its_requests_costs_their_callers_an_answer_and_
 }
 
 #[test]
-fn a_room_full_of_notices_that_nobody_reads_does_not_grow_the_hub() {
+fn a_room_full_of_unread_notices_does_not_grow_the_hub() {
     let (hub, url) = hub(&[]);
     let mut agent = Raw::join(&url, "agent", "bot", "room");
     let mut computer = Raw::join(&url, "computer", "pc", "room");

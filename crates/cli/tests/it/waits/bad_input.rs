@@ -116,7 +116,7 @@ async fn a_hint_that_makes_no_sense_neither_holds_for_ever_nor_ends_the_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hint_of_thirty_years_fails_at_once_and_is_told_as_it_is() {
+async fn a_retry_hint_of_thirty_years_fails_at_once_and_is_shown_as_sent() {
     for hint in ["1e9", "1000000000"] {
         let (provider, requests) = refuses_once(vec![("retry-after", hint.to_owned())]).await;
         let directory = tempfile::tempdir().unwrap();
