@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_it_all() {
+    fn the_table_has_every_column() {
         let mut slow = line("scrub/clean", 150.0, Some(300.0), Better::Higher);
         slow.unit = "MB/s".to_owned();
         (slow.low, slow.high) = (Some(149.0), Some(152.0));

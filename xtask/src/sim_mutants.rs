@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_simulator_says_is_counted() {
+    fn the_output_of_the_simulator_is_counted() {
         let said =
             "law\t12\t3\tevery turn ends\nlaw\t2\t40\ta turn ends once\n100 seeds, 14 failed\n";
         let caught = read(said).unwrap();

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_tells_what_passed_failed_was_skipped_and_was_slow() {
+    fn a_report_lists_passed_failed_skipped_and_slow_tests() {
         let rows = [
             row("format", 10, StepOutcome::Passed(String::new())),
             row("clippy", 90, StepOutcome::Failed("`cargo clippy` failed\nexit 101".to_owned())),
@@ -326,7 +326,7 @@ xtask test: 2 steps passed, 1 failed, 1 skipped in 2 min 10 s
     }
 
     #[test]
-    fn being_late_is_said() {
+    fn a_late_step_is_reported() {
         let rows = [row("format", 1, StepOutcome::Passed(String::new()))];
         let took = TOTAL_LIMIT + Duration::from_secs(60);
         let text = report(&rows, took, true);
@@ -353,7 +353,7 @@ xtask test: 2 steps passed, 1 failed, 1 skipped in 2 min 10 s
     }
 
     #[test]
-    fn an_unchanged_step_is_told_apart_from_a_passed_one() {
+    fn an_unchanged_step_is_distinguished_from_a_passed_one() {
         let rows = [
             row("format", 1, StepOutcome::Passed(String::new())),
             row("sim", 0, StepOutcome::Unchanged),

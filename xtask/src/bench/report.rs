@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_belongs_to_its_area_whoever_made_it() {
+    fn a_number_belongs_to_its_area_regardless_of_its_origin() {
         assert_eq!(area("turn/memory"), "turn");
         assert_eq!(area("peer/rig/turn_memory"), "turn");
         assert_eq!(area("peer/socketio-js/serve_fanout"), "serve");
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_bar_is_said_and_a_peer_is_named_with_its_version() {
+    fn a_missed_bar_is_reported_and_a_peer_is_named_with_its_version() {
         let line = |text: &str| serde_json::from_str::<BenchLine>(text).unwrap();
         let rows = [
             line(

@@ -81,7 +81,7 @@ fn a_missing_cell_is_found_in_its_line() {
 }
 
 #[test]
-fn a_column_nobody_knows_is_named() {
+fn an_unknown_column_is_named() {
     assert_eq!(
         with_row("unknown_tool", "http = 404", "http = 404\nhttps = 404"),
         ["catalog/faults.toml: row `unknown_tool`, cell `https`: no such column"]
@@ -356,7 +356,7 @@ fn with_shared_line() -> Files {
 }
 
 #[test]
-fn two_audiences_never_share_a_line_unless_the_row_says_so() {
+fn two_audiences_share_a_line_only_with_the_flag_of_the_row() {
     let mut files = with_shared_line();
     assert_eq!(
         files.problems(),
@@ -371,7 +371,7 @@ fn two_audiences_never_share_a_line_unless_the_row_says_so() {
 }
 
 #[test]
-fn a_row_that_says_so_has_a_shared_line() {
+fn a_row_with_the_flag_has_a_shared_line() {
     assert_eq!(
         with_row("cancelled", "same_advice = false", "same_advice = true"),
         ["catalog/faults.toml: row `cancelled`, cell `same_advice`: true, but `.rec` and `.next` \

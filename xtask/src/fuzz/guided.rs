@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_fuzzer_says_is_understood() {
+    fn the_output_of_the_fuzzer_is_parsed() {
         let mut said = FuzzerReport::default();
         for line in [
             "#2\tINITED cov: 9 ft: 10 corp: 1/1b exec/s: 0 rss: 30Mb",
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_end_of_what_was_said_is_kept() {
+    fn only_the_end_of_the_output_is_kept() {
         let mut said = FuzzerReport::default();
         (0..1000).for_each(|line| said.hear(&line.to_string()));
         assert_eq!((said.tail.len(), said.tail.back().map(String::as_str)), (TAIL, Some("999")));

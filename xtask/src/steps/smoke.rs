@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_stays_must_say_its_line() {
+    fn a_long_running_command_must_print_its_line() {
         let shell = |script: &str| {
             let mut command = process::command("sh", Path::new("."));
             command.args(["-c", script]);

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doc_comment_says_more_than_two_words() {
+    fn a_doc_comment_has_at_least_three_words() {
         let text = "/// Which.\nx\n/// The session\n/// it belongs to.\ny\n    /// In bytes.\n    z\n/// One more word.\n";
         let lines: Vec<usize> = short_docs(text).into_iter().map(|(line, _)| line).collect();
         assert_eq!(lines, [1, 6]);

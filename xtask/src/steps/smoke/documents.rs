@@ -98,7 +98,7 @@ cargo run --release -- explain --list | head\n# a remark\n```\n\n```console\n$ b
     }
 
     #[test]
-    fn a_line_nobody_tries_and_a_row_nobody_shows_are_named() {
+    fn untested_lines_and_unshown_rows_are_named() {
         let table = "[[run]]\nargs = [\"man\"]\n[[run]]\nargs = [\"old\"]\nuntried = \"no\"\n";
         let table: Table = toml::from_str(table).unwrap();
         let shown = [("a.md", "budao man"), ("a.md", "budao 'new'")];
