@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_deep_becomes_text_and_the_rest_stays() {
+    fn values_that_are_too_deep_become_text_and_the_rest_is_unchanged() {
         let mut value = json!({"a": 1, "b": [[[2]], 3]});
         assert!(flatten(&mut value, 2));
         assert_eq!(value, json!({"a": 1, "b": ["[[2]]", 3]}));

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_is_read_again() {
+    fn a_recorded_question_decodes_to_itself() {
         let question = order();
         assert_eq!(Elicitation::of_arguments(&question.to_arguments()), Some(question));
         let address = Elicitation::address("s", "m", "https://a.example/x", "a.example").unwrap();

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_found_or_not_allowed_is_not_there_the_second_time_either() {
+    fn missing_things_are_never_retryable() {
         let never = [
             Kind::ComputerNotFound,
             Kind::McpServerNotFound,

@@ -216,7 +216,7 @@ fn a_refused_call_has_its_arguments_if_content_is_wanted() {
 }
 
 #[test]
-fn what_is_open_when_the_turn_ends_is_over_with_it() {
+fn open_work_ends_with_its_turn() {
     let call = CallId::from("c");
     let fault = Fault::new(Kind::LimitReached, Operation::RunTurn);
     let spans = woven(&[

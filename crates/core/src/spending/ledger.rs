@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_allow_counts_once_on_its_day_and_in_its_ledger() {
+    fn a_raise_of_a_cap_counts_once_on_its_day_and_in_its_ledger() {
         let raise = |question: &str, day: &str, scope: &str| DayRaise {
             question: question.into(),
             scope: scope.into(),

@@ -14,7 +14,7 @@ use serde_json::json;
 use strum::VariantArray as _;
 
 #[test]
-fn what_was_recorded_reads_back_as_the_same_value() {
+fn recorded_values_decode_to_the_same_value() {
     for fault in faults::all() {
         let recorded = serde_json::to_string(&fault).unwrap();
         let read: Fault = serde_json::from_str(&recorded).unwrap();

@@ -70,7 +70,7 @@ fn a_form_with_any_hour_fires_in_both_of_two_repeated_hours() {
 }
 
 #[test]
-fn what_is_no_form_is_refused_with_the_field() {
+fn an_invalid_form_is_refused_with_its_field() {
     for (form, part) in [
         ("", "five fields"),
         ("* * * *", "five fields"),

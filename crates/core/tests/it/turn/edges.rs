@@ -77,7 +77,7 @@ fn a_message_that_came_after_the_close_may_be_taken_back_and_the_close_stays_whe
 }
 
 #[test]
-fn what_a_provider_counted_is_believed_and_a_provider_that_counts_nothing_is_not() {
+fn counted_tokens_of_a_provider_are_used_and_missing_counts_are_estimated() {
     let mut play = Play::new();
     play.say("a question of some length");
     let before = play.session.tokens;
@@ -208,7 +208,7 @@ fn a_failure_names_the_step_the_call_and_the_tool_it_belongs_to() {
 }
 
 #[test]
-fn what_a_person_wrote_about_a_call_survives_its_being_started_again() {
+fn a_persons_note_about_a_call_survives_its_restart() {
     let mut play = Play::new();
     play.say("go");
     let calls = play.answer_calls(&[("t", "{}")]);

@@ -124,7 +124,7 @@ fn an_open_call_is_no_failure_of_its_step() {
 }
 
 #[test]
-fn what_a_decision_used_can_be_shown() {
+fn the_debug_output_of_an_environment_has_its_inputs() {
     let limits = Limits::default();
     let env = Env {
         now: budao_core::Timestamp::from_micros(7),

@@ -86,7 +86,7 @@ fn records_about_what_is_not_there_change_nothing() {
 }
 
 #[test]
-fn what_was_recorded_last_counts() {
+fn the_last_recorded_settings_and_to_dos_count() {
     let todo = |title: &str| Todo {
         id: "1".into(),
         title: title.into(),

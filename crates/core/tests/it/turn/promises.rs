@@ -145,7 +145,7 @@ fn cancel_goes_on_with_the_queue() {
 }
 
 #[test]
-fn what_arrives_late_never_touches_another_turn() {
+fn late_reports_never_affect_another_turn() {
     let mut play = Play::new();
     play.say("one");
     let calls = play.answer_calls(&[("t", "{}")]);

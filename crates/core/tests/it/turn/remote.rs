@@ -250,7 +250,7 @@ fn laws(play: &Play, ledger: &Ledger, calls: &[CallId]) -> bool {
 }
 
 #[test]
-fn whatever_is_killed_nothing_is_done_twice_and_every_end_is_true() {
+fn after_any_kill_no_work_is_done_twice_and_every_outcome_is_true() {
     for seed in 0..20_000 {
         assert!(holds(seed, Planted::Nothing), "seed {seed}");
     }

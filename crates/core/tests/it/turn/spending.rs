@@ -252,7 +252,7 @@ fn a_refused_request_costs_nothing_and_one_that_broke_off_stays_spent() {
 }
 
 #[test]
-fn what_child_sessions_use_counts() {
+fn tokens_of_child_sessions_count() {
     let mut play = play(None, Some(1.0));
     play.say("hi");
     let ended = Event::ChildEnded {

@@ -281,7 +281,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_every_call_has_one_outcome_and_every_turn_one_end(steps in moves()) {
+    fn under_any_sequence_every_call_has_one_outcome_and_every_turn_one_end(steps in moves()) {
         let mut play = Play::new();
         for step in &steps {
             make(&mut play, step);

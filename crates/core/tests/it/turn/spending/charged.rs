@@ -43,7 +43,7 @@ proptest! {
     /// Method: the service charges every request it answers, up to its estimate; the process dies at any of them and
     /// knows only its records. Every answer has a call, so one turn makes all requests.
     #[test]
-    fn what_is_charged_never_exceeds_the_cap(
+    fn charged_amounts_never_exceed_the_cap(
         fates in fates(),
         cap in prop::sample::select(vec![Cap::Money, Cap::SessionTokens, Cap::TurnTokens]),
     ) {
