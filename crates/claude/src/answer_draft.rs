@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_shown_and_never_came_whole_is_kept() {
+    fn shown_text_without_a_complete_message_is_kept() {
         let mut draft = AnswerDraft::streamed(&head(&json!([])));
         draft.piece(0, false, "half");
         let (content, stop, _) = draft.finish();

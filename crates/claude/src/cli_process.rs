@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_for_a_process_that_reads_nothing_is_bounded_in_bytes() {
+    fn input_for_a_process_that_does_not_read_is_bounded_in_bytes() {
         let (outbox, lines) = mpsc::channel(OUTBOX);
         let process = CliProcess {
             generation: 1,

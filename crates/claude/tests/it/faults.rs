@@ -58,7 +58,7 @@ async fn a_call_that_was_running_when_the_cli_died_is_sealed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_cli_is_asked_whether_it_lives_and_then_judged() {
+async fn a_silent_cli_is_probed_before_it_is_ended() {
     let fixture = Fixture::open(CliVersion::Current).await;
     let began = tokio::time::Instant::now();
     let dead = fixture.run("A @dead").await;

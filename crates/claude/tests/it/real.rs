@@ -411,7 +411,7 @@ async fn broken_streams_of_the_current_cli_are_shown_once_and_whole() {
 }
 
 #[tokio::test]
-async fn what_the_current_cli_left_running_ends_in_a_turn_of_its_own() {
+async fn background_work_of_the_current_cli_ends_in_a_turn_of_its_own() {
     let permissions = Permissions { mode: Mode::Auto, ..Permissions::default() };
     let settings = Settings { permissions, ..Settings::default() };
     let Some(fixture) = Fixture::open(CURRENT, settings).await else { return };

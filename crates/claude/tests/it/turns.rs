@@ -132,7 +132,7 @@ async fn of_three_prompts_the_middle_one_is_taken_back_and_never_reaches_the_cli
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clis_own_choice_of_a_model_has_a_name_and_can_be_gone_back_to() {
+async fn the_default_model_of_the_cli_has_a_name_and_can_be_selected_again() {
     let model = |model: &str| Settings {
         model: model.to_owned(),
         labels: [("engine".to_owned(), "claude".to_owned())].into(),
@@ -289,7 +289,7 @@ async fn settings_reach_the_cli_while_it_runs_or_when_it_is_started_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_the_cli_begins_by_itself_is_a_turn_of_its_own() {
+async fn an_unprompted_turn_of_the_cli_is_a_turn_of_its_own() {
     let fixture = Fixture::open(CliVersion::Current).await;
     fixture.run("A @background").await.assert_answers("A");
     let records = fixture.until(|it| it.turn == 2 && name(&it.event) == "turn_ended").await;

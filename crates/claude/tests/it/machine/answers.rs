@@ -136,7 +136,7 @@ fn the_echo_of_our_prompt_begins_its_turn() {
 }
 
 #[test]
-fn what_a_command_of_the_clis_own_prints_is_an_answer() {
+fn the_output_of_a_cli_command_is_an_answer() {
     let (mut conversation, prompt) = Conversation::started();
     let printed = |text: &str| json!({"type": "user", "message": {"content": text}});
     assert_eq!(conversation.line(printed("a plain note")), []);

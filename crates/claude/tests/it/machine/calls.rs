@@ -160,7 +160,7 @@ fn a_question_about_a_whole_answer_completes_it() {
 }
 
 #[test]
-fn what_a_tool_gave_before_its_answer_was_complete_is_not_lost() {
+fn a_tool_result_before_the_complete_answer_is_kept() {
     let (mut conversation, _) = Conversation::started();
     conversation.line(stream_begins("m1"));
     conversation.line(whole("m1", json!([call("t1", "Read", json!({}))])));
@@ -303,7 +303,7 @@ fn an_open_call_has_an_unknown_outcome_once_the_turn_continues() {
 }
 
 #[test]
-fn requests_we_do_not_know_are_refused_and_answers_to_none_of_ours_are_dropped() {
+fn unknown_requests_are_refused_and_unexpected_answers_are_dropped() {
     let (mut conversation, _) = Conversation::started();
     let line = json!({"type": "control_request", "request_id": "r1",
         "request": {"subtype": "sing"}});

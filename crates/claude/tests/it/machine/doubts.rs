@@ -91,7 +91,7 @@ fn a_prompt_that_the_cli_never_accepted_is_sent_again_with_its_text() {
 }
 
 #[test]
-fn a_turn_that_the_cli_begins_by_itself_takes_no_settlement_away() {
+fn an_unprompted_turn_of_the_cli_uses_up_no_settlement() {
     let (mut conversation, call) = in_doubt();
     let prompt = conversation.say("go on");
     conversation.line(init(&[&prompt]));

@@ -115,7 +115,7 @@ fn calls_of_sub_agents_with_the_same_id_are_distinguished() {
 }
 
 #[test]
-fn of_two_questions_that_wait_only_the_one_that_was_taken_back_is_gone() {
+fn of_two_open_questions_only_the_withdrawn_one_is_closed() {
     let (mut conversation, _) = Conversation::started_with(Mode::Approval);
     conversation.line(stream_begins("m1"));
     conversation.line(permission_request("r1", "t1", "Bash"));

@@ -201,7 +201,7 @@ fn a_running_cli_that_makes_no_progress_in_the_turn_is_ended() {
 }
 
 #[test]
-fn nothing_is_waited_for_while_nothing_is_asked_of_the_cli() {
+fn no_timeout_runs_without_a_request_to_the_cli() {
     let (mut conversation, prompt) = Conversation::started();
     conversation.line(result(&prompt));
     assert_eq!(conversation.wake(), None);

@@ -93,7 +93,7 @@ fn a_mode_the_cli_reports_is_the_sessions_mode() {
 }
 
 #[test]
-fn a_report_that_is_older_than_a_change_of_ours_does_not_undo_it() {
+fn a_report_older_than_our_change_does_not_undo_it() {
     let (mut conversation, _) = Conversation::started_with(Mode::Approval);
     conversation.ask(set(Mode::Readonly));
     let [(request, mode)] = modes_sent(&conversation).try_into().unwrap();
