@@ -67,12 +67,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_follows_an_end() {
+    fn no_piece_follows_the_end() {
         assert_eq!(played(vec![Ok(end()), Ok(Piece::Text("late".into()))]), [Ok(end())]);
     }
 
     #[test]
-    fn nothing_follows_an_error() {
+    fn no_piece_follows_an_error() {
         let fault = || Fault::new(Kind::ModelOverloaded, Operation::ModelRequest);
         assert_eq!(played(vec![Err(fault()), Ok(end())]), [Err(fault())]);
     }

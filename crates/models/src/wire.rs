@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_kept_as_text() {
+    fn arguments_that_are_no_object_are_kept_as_text() {
         for text in ["{\"path\": \"a", "[1]", "null", "\"x\""] {
             let kept: serde_json::Value = serde_json::from_str(safe_arguments(text).get()).unwrap();
             assert_eq!(kept, json!({ MALFORMED: text }));

@@ -56,7 +56,7 @@ fn only_what_is_new_is_encoded() {
 }
 
 #[test]
-fn sessions_that_are_gone_or_too_many_are_dropped() {
+fn unloaded_sessions_and_those_above_the_limit_are_dropped() {
     let sessions = EncodedSessions::default();
     let loaded = history(11);
     drop(sessions.body(&FORMAT, &session("loaded", &loaded)));
