@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused_before_it_is_tried() {
+    fn an_invalid_configuration_is_refused_before_a_connection() {
         let refused = |config: McpServerConfig| config.check().unwrap_err();
         for config in [
             McpServerConfig::stdio("", "x", [""; 0]),

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_may_be_a_request_or_an_inner_id_is_not_taken_for_an_answer() {
+    async fn a_request_or_an_inner_id_is_not_mistaken_for_an_answer() {
         let long = "x".repeat(2_000);
         let unknown = [
             format!(r#"{{"method":"m","params":{{"text":"{long}"}},"jsonrpc":"2.0","id":7}}"#),

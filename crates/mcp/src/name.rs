@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_lost_is_in_the_hash() {
+    fn different_tools_never_share_a_name() {
         let names = ["a.b", "a_b", "a/b", "a b", "ä", "ö", "", &"x".repeat(80), &"x".repeat(81)]
             .map(|tool| of("s", tool));
         let different: HashSet<&String> = names.iter().collect();

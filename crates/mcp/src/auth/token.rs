@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_bearer_token_is_refused() {
+    fn an_invalid_bearer_token_is_refused() {
         let now = Timestamp::from_micros(0);
         for grant in [
             json!({}),

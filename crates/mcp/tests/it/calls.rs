@@ -255,7 +255,7 @@ async fn a_server_at_its_limit_of_calls_gets_no_more_until_some_are_cancelled() 
 }
 
 #[tokio::test]
-async fn what_a_server_may_not_ask_is_refused_politely() {
+async fn a_forbidden_request_of_a_server_is_refused_by_the_protocol() {
     let server = connect(fake(&[])).await;
     let ask_host = |method: &'static str| {
         let server = &server;
