@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_json_is_read_as_the_usual_parser_reads_it() {
+    fn valid_json_is_read_like_the_standard_parser_reads_it() {
         for text in [
             r#"{"a":[1,-2,3.5,1e3,true,null,"x\n"],"b":{"c":{}}}"#,
             "\"\"",

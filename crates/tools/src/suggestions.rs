@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_are_recognised_and_strangers_are_not() {
+    fn mistyped_names_are_recognised_and_unrelated_ones_are_not() {
         let known = ["path", "old_string", "new_string", "replace_all"];
         let nearest_known = |name| nearest(name, known.into_iter());
         assert_eq!(nearest_known("pth"), Some("path"));

@@ -9,7 +9,7 @@ fn read(text: &str) -> Result<Value, Reason> {
 }
 
 #[test]
-fn what_can_mean_only_one_thing_is_read() {
+fn text_with_one_possible_meaning_is_repaired() {
     for (text, meant) in [
         ("{'path': 'a', all: True, none: None,}", json!({"path": "a", "all": true, "none": null})),
         ("```json\n{\"a\": 1,}\n```", json!({"a": 1})),

@@ -66,7 +66,7 @@ async fn a_failed_command_reports_its_reason() {
 }
 
 #[tokio::test]
-async fn standard_input_is_empty_and_the_environment_is_ours() {
+async fn a_command_has_no_input_and_the_configured_environment() {
     let given = [("PATH", "/usr/bin:/bin"), ("MY_API_KEY", "hush"), ("COLOUR", "blue")];
     let given = given.map(|(name, value)| (name.into(), value.into()));
     let environment = Environment::filtered(given, &[]);

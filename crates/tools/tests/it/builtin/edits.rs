@@ -31,7 +31,7 @@ async fn the_new_text_is_taken_literally() {
 }
 
 #[tokio::test]
-async fn a_text_that_is_not_there_is_answered_with_the_closest_lines() {
+async fn a_missing_text_is_answered_with_the_closest_lines() {
     let fixture = Fixture::new();
     fixture.write("main.rs", TEXT);
     let edit = |old: &str| json!({ "path": "main.rs", "old_string": old, "new_string": "x" });
@@ -56,7 +56,7 @@ async fn a_text_found_several_times_is_not_replaced_somewhere() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_not_there_is_not_made_by_an_edit() {
+async fn an_edit_creates_no_missing_file() {
     let fixture = Fixture::new();
     let edit = json!({ "path": "no.rs", "old_string": "a", "new_string": "b" });
     assert_eq!(fixture.fails("fs_edit", edit).await, Kind::FileNotFound);

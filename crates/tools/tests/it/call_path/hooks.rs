@@ -110,7 +110,7 @@ async fn replaced_arguments_are_checked_again_and_shown_to_the_next() {
 }
 
 #[tokio::test]
-async fn the_first_decision_stands() {
+async fn the_first_decision_is_final() {
     let hooks = Hooks::new()
         .hook(Says(HookVerdict::Pass, None))
         .hook(Says(HookVerdict::Deny("first".into()), None))
@@ -147,7 +147,7 @@ async fn a_guard_that_fails_denies_the_call() {
 }
 
 #[tokio::test]
-async fn a_finished_outcome_stands_whatever_hooks_do() {
+async fn no_hook_changes_a_finished_outcome() {
     quietly();
     let toolbox = of(any("works", |_, _| async { Ok(json!({ "written": 3 })) }));
     let context = isolation::context_with(quick());

@@ -265,7 +265,7 @@ async fn large_data_costs_the_thread_of_the_caller_nothing() {
 }
 
 #[tokio::test]
-async fn what_was_cut_can_be_fetched_whole() {
+async fn a_cut_output_can_be_fetched_completely() {
     let log = (0..20_000).map(|line| format!("line {line}\n")).collect::<String>();
     let copy = log.clone();
     let toolbox = of(any("log", move |_, _| {

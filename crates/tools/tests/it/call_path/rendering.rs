@@ -198,7 +198,7 @@ fn every_advice_of_the_table_has_words_in_both_languages() {
 }
 
 #[test]
-fn advice_of_the_program_stands_before_ours() {
+fn advice_of_the_program_comes_before_general_advice() {
     use budao_core::fault::Kind;
     let rule = advice::AdviceRule::for_family("fs_", Kind::InvalidArguments, "ask the style guide");
     let toolbox = Toolbox::builder().advise_model(rule).add(multi_edit()).unwrap().build();
