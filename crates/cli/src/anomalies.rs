@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_fault_a_cancel_or_a_quick_client_explains_is_no_anomaly() {
+    fn a_gap_that_a_fault_a_cancel_or_a_quick_client_explains_is_no_anomaly() {
         let late = |of_turn| Event::LateArrivalDropped {
             operation: Operation::ToolCall,
             of_turn,

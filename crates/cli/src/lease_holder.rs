@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_living_process_is_not_gone_and_a_dead_one_is() {
+    fn a_running_process_is_alive_and_an_ended_one_is_dead() {
         assert_eq!(is_gone(&name()), Some(false));
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let born = birth(child.id()).unwrap_or(1);

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_listens_at_a_port_is_found() {
+    fn the_process_that_listens_at_a_port_is_found() {
         let listener_here = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let found = listener(listener_here.local_addr().unwrap()).unwrap();
         assert!(found.starts_with(&format!("process {} (", std::process::id())), "{found}");

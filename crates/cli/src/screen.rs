@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_speaks_only_when_the_terminal_was_given_back() {
+    fn a_panic_is_printed_after_the_terminal_is_restored() {
         for (who, says) in
             [("owner", "the one who draws panics"), ("other", "the other one panics")]
         {

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_a_stranger_wrote_moves_the_cursor_or_turns_the_line() {
+    fn no_foreign_text_moves_the_cursor_or_reverses_the_line() {
         let wrote = "a\u{1b}[2J\u{7}b\u{202e}c\u{9b}\td\r\ne";
         assert_eq!(clean(wrote), "a\u{fffd}[2J\u{fffd}b\u{fffd}c\u{fffd}    d\ne");
         assert!(
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_cut_with_a_mark() {
+    fn text_that_does_not_fit_is_cut_with_a_mark() {
         assert_eq!(cut("hello", 5), "hello");
         assert_eq!(cut("hello!", 5), "hell…");
         assert_eq!(cut("你好世界", 5), "你好…");

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_by_its_key() {
+    fn an_invalid_address_is_refused_with_its_key() {
         for bad in ["collector:4318", "ftp://h"] {
             let fault = exporter(&whole(bad)).unwrap_err();
             assert_eq!(fault.kind(), Kind::ConfigurationWrong, "{bad}");

@@ -373,7 +373,7 @@ fn a_retry_counts_down_until_the_next_try_begins() {
 }
 
 #[test]
-fn a_filled_default_is_no_repair_and_a_mended_slip_is_one() {
+fn a_filled_default_is_no_repair_and_a_corrected_slip_is_one() {
     let shown = correction(Lang::En).render(100, 20);
     assert!(shown.contains("repaired: 1"), "one of the two was a default: {shown}");
 }

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_of_the_finger_finds_its_way() {
+    fn a_mistyped_name_gets_a_suggestion() {
         let first = |query: &str| match find(query) {
             LookupResult::None(Suggestions::Names(near) | Suggestions::Numbers(near)) => {
                 near.first().copied()

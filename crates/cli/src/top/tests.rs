@@ -164,7 +164,7 @@ async fn an_interrupted_turn_is_distinguished_from_a_running_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_process_writes_is_seen_at_the_next_look() {
+async fn records_of_another_process_appear_at_the_next_poll() {
     let journal = journal().await;
     let mut observer = JournalPoller::new(journal.clone(), Lang::En);
     let before = observer.poll(Window::FiveMinutes, at(60)).await.unwrap();

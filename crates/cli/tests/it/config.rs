@@ -126,7 +126,7 @@ fn a_check_reports_every_wrong_key_and_value_at_once_in_the_readers_language() {
 }
 
 #[test]
-fn what_is_shown_is_what_counts_and_secrets_stay_references() {
+fn the_shown_configuration_is_the_effective_one_and_secrets_stay_references() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let file = "[limits]\nsteps = 5\n\n[[smcp]]\nurl = \"http://127.0.0.1:9\"\nroom = \"a\"\n\
@@ -158,7 +158,7 @@ fn a_port_in_use_is_reported_with_its_owner_and_the_option_for_another() {
 }
 
 #[test]
-fn every_fault_is_one_log_line_with_all_there_is_to_find_it_by() {
+fn every_fault_is_one_log_line_with_session_turn_and_trace() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let script = "[[step]]\n[[step.call]]\ntool = \"fs_read\"\narguments = { file = \"key sk-ant-api03-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-abcdefghijk-AA\" }\n\

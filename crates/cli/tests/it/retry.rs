@@ -141,7 +141,7 @@ async fn until(events: &mut Events, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_cannot_be_retried_is_named() {
+async fn a_session_that_cannot_be_retried_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let service = Provider::start([says("fine")]).await;
     let model = model_of(&service);

@@ -152,7 +152,7 @@ fn an_unknown_mode_or_depth_of_thought_is_refused() {
 }
 
 #[test]
-fn a_waiting_message_is_taken_back_and_what_runs_goes_on() {
+fn a_queued_message_is_withdrawn_and_the_running_turn_continues() {
     let directory = workspace();
     let script = "[[step]]\ntext = \"waiting for ever\"\nend = \"stall\"\n";
     std::fs::write(directory.path().join("stall.toml"), script).unwrap();
@@ -252,7 +252,7 @@ fn every_command_can_print_its_result_as_json() {
 }
 
 #[test]
-fn what_the_readmes_show_first_is_what_it_prints() {
+fn the_first_example_of_the_readmes_matches_the_output() {
     // Goal: whoever types the first command sees what the readme showed. Numbers may differ: how long it took, and what
     // the readme itself has grown to.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -147,7 +147,7 @@ fn top_shows_the_statistics_of_a_remote_server() {
 }
 
 #[test]
-fn what_the_image_sets_makes_a_server_that_is_ready() {
+fn a_server_with_the_settings_of_the_image_becomes_ready() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let image = std::fs::read_to_string(root.join("deploy/Dockerfile")).unwrap();
     let lines = image.lines().filter(|line| !line.starts_with('#'));

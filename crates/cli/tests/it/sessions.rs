@@ -103,7 +103,7 @@ fn the_last_fault_of_a_session_is_shown_though_its_turn_went_on() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_before_anything_is_created() {
+fn invalid_arguments_are_refused_before_anything_is_created() {
     let home = tempfile::tempdir().unwrap();
     for (args, expected) in [
         (&["run", ""][..], "the text is empty"),

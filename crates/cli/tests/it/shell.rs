@@ -74,7 +74,7 @@ fn a_manual_page_reads_like_this() {
 }
 
 #[test]
-fn the_page_of_a_command_that_is_not_there_is_refused() {
+fn the_page_of_an_unknown_command_is_refused() {
     let (code, _, errors) = budao(&["man", "journal", "chekc"]);
     assert_eq!(code, Some(2), "{errors}");
     assert!(errors.contains("journal chekc"), "{errors}");

@@ -351,7 +351,7 @@ fn the_turn_is_ended_in_the_journal_before_the_bridge_exits() {
 /// Goal: a supervisor is no single point of failure.
 /// Method: it is killed while the CLI works; the bridge finds and kills what it supervised.
 #[test]
-fn what_a_killed_supervisor_leaves_is_ended_by_the_bridge() {
+fn processes_of_a_killed_supervisor_are_ended_by_the_bridge() {
     let fixture = Fixture::new();
     let mut bridge = Bridge::start(&fixture);
     until("the CLI writes", || fixture.lines() > 0);

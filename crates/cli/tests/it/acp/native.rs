@@ -137,7 +137,7 @@ fn the_doctor_reports_problems_and_writes_nothing() {
 }
 
 #[test]
-fn a_claude_cli_that_is_not_there_is_a_fault_that_names_it_and_never_another_engine() {
+fn a_missing_claude_cli_is_a_fault_and_no_other_engine_is_used() {
     let directory = tempfile::tempdir().unwrap();
     let missing = "/nonexistent/claude";
     for is_variable in [false, true] {
@@ -337,7 +337,7 @@ fn tool_servers_the_editor_hands_over_are_there_for_its_session_alone() {
 }
 
 #[test]
-fn what_an_editor_sends_does_not_get_into_the_log_whole() {
+fn messages_of_an_editor_are_shortened_in_the_log() {
     let directory = workspace();
     let mut editor = Editor::start(directory.path(), &["--model", "demo:fast"]);
     let secret = format!("sk-ant-api03-{}", "Ab3dEf6hIj".repeat(9));
