@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn mismatches_of_a_stranger_are_bounded() {
+    fn mismatches_of_a_foreign_peer_are_bounded() {
         let long = "x".repeat(2000);
         let one = json!({ "pointer": long, "rule": long, "expected": long, "received": long,
             "allowed": vec![long.clone(); 50], "nearest": long });
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strangers_error_is_known_by_its_number() {
+    fn a_foreign_error_is_recognised_by_its_number() {
         let flat = json!({ "code": 404, "message": "nope", "details": { "computer_name": "pc" } });
         assert_eq!(read(&flat).kind(), Kind::ComputerNotFound);
         let auth = json!({ "content": [], "isError": true, "meta": { "error_code": 4006, "mcp_server": "m" } });

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_given_in_pieces_until_its_end() {
+    fn a_stored_output_is_delivered_in_pieces_to_its_end() {
         let world = budao_testkit::world::seeded(1);
         let blobs = blobs(100);
         let handle = blobs.keep("text/plain", b"hello".to_vec(), &world).unwrap().handle.clone();

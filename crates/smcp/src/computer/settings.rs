@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_named() {
+    fn an_invalid_configuration_is_named() {
         let config_key = |value: Value| {
             let fault = read(&value).unwrap_err();
             fault.detail().text(Fact::ConfigKey).unwrap().to_owned()

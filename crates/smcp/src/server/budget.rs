@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_a_limit_passes_alone() {
+    fn a_value_above_the_limit_is_admitted_alone() {
         let budget = Budget::new(10, 20);
         let large = budget.take(1, 1000, Share::Whole).unwrap();
         assert!(budget.take(1, 1, Share::Whole).is_err());
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_closed_connection_still_holds_keeps_new_ones_out_and_not_the_others() {
+    fn bytes_of_closed_connections_count_for_new_connections_only() {
         let budget = Budget::new(100, 100);
         let held = budget.take(1, 90, Share::Whole).unwrap();
         assert!(budget.close(1) && !budget.close(1));

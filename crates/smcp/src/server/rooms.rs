@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_crosses_rooms() {
+    fn no_request_crosses_rooms() {
         let rooms_named = rooms(CrossRoomVisibility::Named);
         let hidden = rooms(CrossRoomVisibility::Hidden);
         assert_eq!(rooms_named.resolve_route(1, &routed("bot", "pc")).unwrap().to, 2);

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_which_nothing_is_left_is_replaced_by_what_it_stands_for() {
+    fn a_name_without_valid_characters_is_replaced_by_a_hash_of_its_server() {
         assert_eq!(stdio("服务", "npx", &["-y", "everything"], &[]), "bundle_8d2a9232fa76e8a5");
         assert_eq!(stdio("!!!", "uvx", &["mcp-server-git"], &[]), "bundle_62515edd7632e701");
         let env = [("TOKEN", "x"), ("DEBUG", "1")];

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reader_would_choke_on_is_not_passed_on() {
+    fn data_that_a_reader_cannot_decode_is_not_forwarded() {
         let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
         assert!(is_sound(&deep(100)) && !is_sound(&deep(102)));
         for bad in [r#""\ud800""#, "1e999", "[1,]", "{\"a\":}", "nul", "\"\u{1}\"", ""] {

@@ -145,7 +145,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn whatever_a_peer_sends_is_read_or_refused_in_words(text in prop_oneof![nearly(), ".{0,200}", "dpe://\\PC{0,60}"]) {
+        fn any_message_of_a_peer_is_read_or_refused_with_a_reason(text in prop_oneof![nearly(), ".{0,200}", "dpe://\\PC{0,60}"]) {
             everything(&text);
         }
     }

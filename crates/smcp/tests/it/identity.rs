@@ -246,7 +246,7 @@ async fn an_answer_that_is_an_object_and_no_result_is_made_one() {
 }
 
 #[tokio::test]
-async fn a_chinese_hub_speaks_chinese() {
+async fn a_chinese_hub_answers_in_chinese() {
     let hub = start(Config { lang: Lang::Zh, ..config() }).await;
     let (agent, _computer) = pair(&hub).await;
     let third = peer(&hub).await;

@@ -285,7 +285,7 @@ async fn our_agent_calls_the_rust_computer() {
 }
 
 #[tokio::test]
-async fn every_agent_lives_with_every_computer() {
+async fn every_agent_implementation_works_with_every_computer_implementation() {
     if std::env::var_os("BUDAO_FULL").is_none() {
         eprintln!("all nine pairs: `cargo xtask test --only pairs`");
         return;

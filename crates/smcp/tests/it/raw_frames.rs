@@ -123,7 +123,7 @@ fn mutated(dice: &mut SeededRng) -> Vec<u8> {
 
 /// Sends thousands of frames that are nearly right. Nothing hangs, nothing panics, the pair beside it is served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_bytes_come_the_hub_stays_and_others_are_served() {
+async fn no_bytes_of_a_client_end_the_hub_or_delay_other_clients() {
     let frames = if std::env::var_os("BUDAO_FULL").is_some() { 200_000 } else { 3_000 };
     let seed = 7_331;
     eprintln!("seed {seed}");

@@ -111,7 +111,7 @@ async fn a_tool_without_a_rule_cannot_be_reconciled() {
 }
 
 #[tokio::test]
-async fn a_computer_that_is_gone_is_a_failed_question_and_no_verdict() {
+async fn a_disconnected_computer_fails_the_question_and_gives_no_verdict() {
     let (_hub, computer, tools) = room(rule(answer("none"))).await;
     let toolbox = tools.offer(&Toolbox::builder().build()).unwrap();
     let context = context();

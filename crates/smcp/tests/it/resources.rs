@@ -275,7 +275,7 @@ async fn skills_are_listed_and_their_files_given_or_refused_with_a_reason() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_for_an_answer_is_fetched_in_pieces() {
+async fn an_output_above_the_limit_of_an_answer_is_fetched_in_pieces() {
     let hub = start(config()).await;
     let full_computer = start_full_computer(member_config(&hub, "pc")).await;
     // One that does not fetch by itself.

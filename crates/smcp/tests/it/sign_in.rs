@@ -202,7 +202,7 @@ async fn the_marks_are_those_of_the_protocol() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_4003_and_not_a_sign_in() {
+async fn an_unreachable_server_is_4003_and_not_a_login_fault() {
     let hub = start(config()).await;
     let computer = computer(&hub, "streamable", "http://127.0.0.1:1/mcp").await;
     let agent = agent(&hub).await;

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_of_many_is_bounded() {
+    fn a_long_list_is_shown_up_to_its_bound() {
         let mut rooms = Rooms::new(CrossRoomVisibility::Named, CancellationToken::new());
         for key in 1..=300 {
             join(&mut rooms, key, Role::Computer, &format!("pc{key}"), "crowd");
