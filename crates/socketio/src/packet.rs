@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_packet_is_refused_and_never_panics() {
+    fn invalid_packets_are_refused_without_a_panic() {
         let texts = ["", "9", "2", "2{}", "2[]", "3[1]", "5", "5x-[]", "4{", "0/a,nonsense", "2[1"];
         for text in texts {
             assert!(read(text).is_err(), "{text}: {:?}", read(text));

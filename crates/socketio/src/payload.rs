@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_placeholder_finds_its_bytes_and_a_stranger_does_not() {
+    fn a_placeholder_gets_its_bytes_and_an_unknown_one_does_not() {
         let mut payload = Payload::none().and_bytes(&b"one"[..]);
         let two = payload.attach(&b"two"[..]);
         let payload = payload.and(json!({ "deep": [two.clone()] }));

@@ -19,7 +19,7 @@ async fn hub() -> (Hub, String) {
 }
 
 #[tokio::test]
-async fn what_was_under_way_fails_and_what_was_queued_arrives_after_a_restart() {
+async fn after_a_restart_sent_calls_fail_and_queued_calls_arrive() {
     let (hub, url) = hub().await;
     let port = hub.port();
     let (client, mut events) = connect(config(&url)).await;
