@@ -1,12 +1,14 @@
 // A real browser for tests: Chromium without a window, driven through the peer `web`.
 //
-// `withPage(url, async (page, seen) => …)` opens a page in a fresh profile and closes everything afterwards.
+// `withPage(url, async (page, seen) => …)` opens a page with nothing stored and closes it afterwards. The tests of a file
+// share one browser, which ends with them.
 // `seen.errors` collects what the page threw or logged as an error.
 
 import { spawn } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
+import { after } from "node:test";
 import { peer } from "./peers.mjs";
 
 const FLAGS = [
@@ -28,8 +30,7 @@ export function chromium() {
 /** Opens `url` and hands the page over, with what it complained about. Only a page that `mayHide` is ever out of sight or frozen. */
 export async function withPage(url, use, { mayHide = false } = {}) {
   const { chromium: driver } = peer("playwright-core");
-  const profile = fs.mkdtempSync(path.join(os.tmpdir(), "budao-browser-"));
-  const { context, close } = mayHide ? await connected(driver, profile) : await launched(driver, profile);
+  const { context, close } = mayHide ? await connected(driver) : await launched(driver);
   try {
     await fromFolder(context, process.env.BUDAO_PAGE_ASSETS);
     const page = context.pages()[0] ?? (await context.newPage());
@@ -42,17 +43,28 @@ export async function withPage(url, use, { mayHide = false } = {}) {
     return await use(page, seen);
   } finally {
     await close();
-    fs.rmSync(profile, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
   }
 }
 
-async function launched(driver, profile) {
-  const context = await driver.launchPersistentContext(profile, { executablePath: chromium(), headless: true, args: FLAGS });
+let shared;
+
+/** A fresh context of the browser that the tests of this file share. Outside of tests, each has its own. */
+async function launched(driver) {
+  const launch = () => driver.launch({ executablePath: chromium(), headless: true, args: FLAGS });
+  if (process.env.NODE_TEST_CONTEXT === undefined) {
+    const browser = await launch();
+    return { context: await browser.newContext(), close: () => browser.close() };
+  }
+  shared ??= launch();
+  const context = await (await shared).newContext();
   return { context, close: () => context.close() };
 }
 
+if (process.env.NODE_TEST_CONTEXT !== undefined) after(async () => (await shared)?.close());
+
 /** The driver keeps pages that it launched in sight, whatever is in front of them; one that it only connects to may hide. */
-async function connected(driver, profile) {
+async function connected(driver) {
+  const profile = fs.mkdtempSync(path.join(os.tmpdir(), "budao-browser-"));
   const args = [...FLAGS, "--headless", "--remote-debugging-port=0", `--user-data-dir=${profile}`, "about:blank"];
   const child = spawn(chromium(), args, { stdio: ["ignore", "ignore", "pipe"] });
   const ended = new Promise((resolve) => child.once("exit", resolve));
@@ -72,6 +84,7 @@ async function connected(driver, profile) {
       const session = await browser.newBrowserCDPSession();
       await session.send("Browser.close");
       await ended;
+      fs.rmSync(profile, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
     };
     return { context: browser.contexts()[0], close };
   } catch (error) {

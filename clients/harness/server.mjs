@@ -2,6 +2,7 @@
 
 import { spawn } from "node:child_process";
 import fs from "node:fs";
+import net from "node:net";
 import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -12,13 +13,13 @@ const built = fileURLToPath(new URL("../../target/debug/budao", import.meta.url)
 export const TOKEN = "a-token-for-tests";
 
 /** Starts a server. `model` is a model's name, or the text of a script; `origins` may connect from a browser; `port` is any free one unless it is given; `token` signs in; `args` are more arguments, `env` more variables. */
-export async function startServer({ model = "demo:fast", script, origins = [], home, port: wanted = 0, token = TOKEN, args: more = [], env = {} } = {}) {
+export async function startServer({ model = "demo:fast", script, origins = [], home, port: wanted, token = TOKEN, args: more = [], env = {} } = {}) {
   const folder = home ?? fs.mkdtempSync(path.join(os.tmpdir(), "budao-serve-"));
   if (script !== undefined) {
     fs.writeFileSync(path.join(folder, "script.toml"), script);
     model = "script:script.toml";
   }
-  const args = ["serve", "--listen", `127.0.0.1:${wanted}`, "--journal", "journal.db", "--token", token, "--model", model];
+  const args = ["serve", "--listen", `127.0.0.1:${wanted ?? (await freePort())}`, "--journal", "journal.db", "--token", token, "--model", model];
   for (const origin of origins) args.push("--origin", origin);
   args.push(...more);
   const child = spawn(process.env.BUDAO_BIN || built, args, {
@@ -45,6 +46,27 @@ export async function startServer({ model = "demo:fast", script, origins = [], h
   };
 }
 
+// Ports below those that systems give to whoever names none: neither another server nor the end of a connection gets
+// such a port while a server that is started again at its address is away. Each process begins at a random one.
+const FIRST = 16_000;
+const COUNT = 16_000;
+let next = Math.floor(Math.random() * COUNT);
+
+/** A port of this machine that nobody listens on. */
+export async function freePort() {
+  for (let tries = 0; tries < COUNT; tries += 1) {
+    next = (next + 1) % COUNT;
+    const port = FIRST + next;
+    const probe = net.createServer();
+    const isFree = await new Promise((resolve) => {
+      probe.once("error", () => resolve(false));
+      probe.listen(port, "127.0.0.1", () => probe.close(() => resolve(true)));
+    });
+    if (isFree) return port;
+  }
+  throw new Error("no port is free");
+}
+
 /** The port in the first line that names the address. */
 function portOf(child) {
   return new Promise((resolve, reject) => {
@@ -52,7 +74,7 @@ function portOf(child) {
     child.once("exit", (code) => reject(new Error(`the server ended with ${code}: ${said}`)));
     child.stdout.on("data", (bytes) => {
       said += bytes;
-      const found = /127\.0\.0\.1:(\d+)/.exec(said);
+      const found = /127\.0\.0\.1:(\d+)\D/.exec(said);
       if (found !== null) resolve(Number(found[1]));
     });
   });

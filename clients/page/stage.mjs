@@ -15,7 +15,7 @@ export async function onPage(options, use) {
   const origin = `http://127.0.0.1:${server.port}`;
   try {
     await withPage(`${origin}${where}#token=${TOKEN}`, async (page, seen) => {
-      page.setDefaultTimeout(15_000);
+      page.setDefaultTimeout(60_000);
       await use(page, { server, origin, seen, api: (route, body) => api(origin, route, body) });
     }, { mayHide });
   } finally {
@@ -48,7 +48,7 @@ export async function runSession(origin, messages, more = {}) {
 }
 
 /** Waits for a condition, not for a time. */
-export async function until(holds, patience = 30_000) {
+export async function until(holds, patience = 60_000) {
   const end = Date.now() + patience;
   while (!(await holds())) {
     if (Date.now() > end) throw new Error(`it did not come true: ${holds}`);

@@ -2,12 +2,11 @@
 
 import assert from "node:assert/strict";
 import fs from "node:fs";
-import net from "node:net";
 import os from "node:os";
 import path from "node:path";
 import { test } from "node:test";
 import { startModel } from "../../harness/model.mjs";
-import { startServer } from "../../harness/server.mjs";
+import { freePort, startServer } from "../../harness/server.mjs";
 import { api, onPage, overflow, picture, runSession, say, until } from "../stage.mjs";
 
 /** Requests fail with a refused key until six sessions failed; then they are answered. */
@@ -120,14 +119,6 @@ test("now lists the servers of a journal, and says which one is gone", async () 
     await page.setViewportSize({ width: 360, height: 740 });
     assert.equal(await overflow(page), 0);
     assert.deepEqual(seen.errors, []);
-  });
-});
-
-/** A port that nobody listens on. */
-const freePort = () => new Promise((resolve) => {
-  const probe = net.createServer().listen(0, "127.0.0.1", () => {
-    const { port } = probe.address();
-    probe.close(() => resolve(port));
   });
 });
 

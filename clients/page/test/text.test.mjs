@@ -278,6 +278,6 @@ test("hostile Markdown takes time in proportion to its length", async () => {
       return times.sort((a, b) => b[0] - a[0])[0];
     });
     console.log(`slowest: ${Math.round(worst[0])} ms for ${JSON.stringify(worst[1])}…`);
-    assert.ok(worst[0] < 1500, `${worst}`);
+    assert.ok(worst[0] < 4000, `${worst}`);
   });
 });

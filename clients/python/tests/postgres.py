@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import random
 import shutil
 import socket
 import subprocess
@@ -30,8 +31,7 @@ class PostgresServer:
         data = self._home / "data"
         initdb = [self._programs / "initdb", "--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", "--username", "postgres", "--pgdata", data]
         subprocess.run(list(map(str, initdb)), check=True, capture_output=True, **self._options)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
+        self._port = _free_port()
         command = [self._programs / "postgres", "-D", data, "-p", str(self._port), "-k", self._home, "-h", "127.0.0.1"]
         self._process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **self._options)
         assert self._process.stderr is not None
@@ -52,6 +52,17 @@ class PostgresServer:
         self._process.stderr.read()
         self._process.wait(60)
         shutil.rmtree(self._home, ignore_errors=True)
+
+
+def _free_port() -> int:
+    """A port below those that the system gives to whoever names none, so that nobody gets it before the server does."""
+    for port in random.sample(range(16_000, 32_000), 1_000):
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return port
+    raise AssertionError("no port is free")
 
 
 def _installed() -> Path:

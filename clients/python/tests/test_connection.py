@@ -31,7 +31,7 @@ async def write_and_give_up(turns: int) -> bool:
         await asyncio.sleep(0)
     connection._socket = None
     writer.cancel()
-    ended, _ = await asyncio.wait({writer}, timeout=5)
+    ended, _ = await asyncio.wait({writer}, timeout=60)
     writer.cancel()
     return writer in ended
 
