@@ -15,6 +15,8 @@ from typing import Callable
 TOKEN = "a-token-for-tests"
 #: A worker that is gone is given up soon, so that tests need not wait.
 IMPATIENT = {"BUDAO__SERVE__WORKERS__GRACE": "1000"}
+#: A worker that comes back finds its calls, however slow the machine is.
+PATIENT = {"BUDAO__SERVE__WORKERS__GRACE": "120000"}
 PROGRAM = os.environ.get("BUDAO_BIN") or str(Path(__file__).parents[3] / "target/debug/budao")
 
 

@@ -17,7 +17,7 @@ from typing import Any, Callable
 import pytest
 
 from budao import Client, Event, Interruption, Rejected, Session, ToolContext, ToolError, ToolOutput, ToolResult, Worker, sync, tool
-from harness import IMPATIENT, TOKEN, Proxy, TestServer
+from harness import IMPATIENT, PATIENT, TOKEN, Proxy, TestServer
 
 FAST: dict[str, Any] = {"token": TOKEN, "retry_base": 0.005, "retry_max": 0.05}
 AUTO = ["--permission", "auto"]
@@ -152,14 +152,14 @@ def test_a_call_survives_kill_9_of_the_server_and_runs_once() -> None:
             await free.wait()
             return n
 
-        victim = TestServer(script=script(("pay", {"n": 7})), args=AUTO, env=IMPATIENT)
+        victim = TestServer(script=script(("pay", {"n": 7})), args=AUTO, env=PATIENT)
         async with Proxy(lambda: victim.port) as proxy:
             client = Client(proxy.url, **FAST)
             async with Worker(client, [pay]), await client.create() as session:
                 running = asyncio.ensure_future(results(session))
                 await held.wait()
                 victim.crash()
-                victim = TestServer(script=script(("pay", {"n": 7})), args=AUTO, home=victim.home, env=IMPATIENT)
+                victim = TestServer(script=script(("pay", {"n": 7})), args=AUTO, home=victim.home, env=PATIENT)
                 free.set()
                 (result,) = await running
         assert result.succeeded and result.content == "7"
@@ -183,7 +183,7 @@ def test_connections_of_a_worker_cut_at_random_bytes_run_every_call_once() -> No
     async def main() -> None:
         choose = random.Random(seed)
         calls = [("pay", {"n": n}) for n in range(20)]
-        server = TestServer(script=script(*calls), args=AUTO, env=IMPATIENT)
+        server = TestServer(script=script(*calls), args=AUTO, env=PATIENT)
         async with Proxy(lambda: server.port, lambda n: 600 + choose.randrange(900) * (n + 1)) as proxy:
             async with Worker(Client(proxy.url, **FAST), [pay]), await Client(server.url, **FAST).create() as session:
                 told = await results(session)

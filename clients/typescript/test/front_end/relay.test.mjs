@@ -172,7 +172,7 @@ test("a relayed agent reasons, calls tools and asks for an approval, for useChat
     assert.deepEqual([part().toolName, part().state], ["pay", "approval-requested"]);
     assert.ok(chat.messages.at(-1).parts.some(({ type }) => type === "reasoning"));
     await chat.addToolApprovalResponse({ id: part().approval.id, approved });
-    for (let n = 0; n < 2000 && !/aid\./.test(text()); n++) await new Promise((resolve) => setTimeout(resolve, 5));
+    for (let n = 0; n < 12_000 && !/aid\./.test(text()); n++) await new Promise((resolve) => setTimeout(resolve, 5));
     assert.equal(text(), approved ? "I pay. Paid." : "I pay. Not paid.");
     assert.equal(part().state, approved ? "output-available" : "output-denied");
     assert.equal(chat.error, undefined);

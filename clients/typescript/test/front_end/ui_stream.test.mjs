@@ -32,7 +32,7 @@ const chunksOf = (text) => text.split("\n\n").map((frame) => /^data: (.*)$/m.exe
 
 /** Waits until a condition holds. */
 async function until(what) {
-  for (let n = 0; n < 2000 && !what(); n++) await new Promise((resolve) => setTimeout(resolve, 5));
+  for (let n = 0; n < 12_000 && !what(); n++) await new Promise((resolve) => setTimeout(resolve, 5));
   assert.ok(what(), String(what));
 }
 

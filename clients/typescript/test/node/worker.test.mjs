@@ -26,6 +26,9 @@ const script = (...calls) =>
 const start = (calls, more = {}) =>
   startServer({ script: script(...calls), args: ["--permission", "auto"], env: { BUDAO__SERVE__WORKERS__GRACE: "1000" }, ...more });
 
+/** A worker that comes back finds its calls, however slow the machine is. */
+const patient = { env: { BUDAO__SERVE__WORKERS__GRACE: "120000" } };
+
 async function results(session) {
   const told = [];
   await session.run("go", { onEvent: (event) => event.event === "agent.tool_result" && told.push(event) });
@@ -132,7 +135,7 @@ test("a cancelled run aborts the signal of its call", async () => {
 
 test("connections of a worker cut at growing numbers of bytes run every call once", async () => {
   const calls = Array.from({ length: 20 }, (_, n) => ["pay", { n }]);
-  const server = await start(calls);
+  const server = await start(calls, patient);
   const proxy = await startProxy(server.port, (n) => ({ cutAfter: 700 + 531 * n }));
   const paid = [];
   const worker = new Worker(new Client(`ws://127.0.0.1:${proxy.port}/ws`, options), [pay(({ n }) => (paid.push(n), n))], silent);
@@ -149,7 +152,7 @@ test("connections of a worker cut at growing numbers of bytes run every call onc
 });
 
 test("a call survives kill -9 of the server and runs once", async () => {
-  let victim = await start([["pay", { n: 7 }]]);
+  let victim = await start([["pay", { n: 7 }]], patient);
   const { home } = victim;
   const proxy = await startProxy(() => victim.port);
   const client = new Client(`ws://127.0.0.1:${proxy.port}/ws`, options);
@@ -162,7 +165,7 @@ test("a call survives kill -9 of the server and runs once", async () => {
   const running = results(session);
   await isHeld;
   await victim.crash();
-  victim = await start([["pay", { n: 7 }]], { home });
+  victim = await start([["pay", { n: 7 }]], { home, ...patient });
   free();
   assert.deepEqual((await running).map((event) => event.content), ["7"]);
   assert.equal(keys.length, 1);
