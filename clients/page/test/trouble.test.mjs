@@ -122,7 +122,7 @@ test("a token that is no longer accepted is asked for again, and nothing on the 
 });
 
 test("a session that is deleted while it is open stays readable, and says so", async () => {
-  await onPage({ script: FOREVER }, async (page, { origin }) => {
+  await onPage({ script: FOREVER, env: { BUDAO__SERVE__LIMITS__HEARTBEAT: "2000" } }, async (page, { origin }) => {
     await say(page, "hello");
     await page.getByText("Fine.").waitFor();
     const id = new URL(page.url()).searchParams.get("session");
