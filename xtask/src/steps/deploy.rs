@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use super::{StepContext, StepResult};
 use crate::{peers, process};
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// A program that checks a file of `deploy/`.
 struct Reader {

@@ -73,7 +73,7 @@ struct Smoke {
 }
 
 fn usual_limit_s() -> u64 {
-    10
+    60
 }
 
 impl Smoke {

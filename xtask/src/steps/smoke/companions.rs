@@ -13,7 +13,7 @@ use serde::Deserialize;
 use crate::process;
 
 /// Time limit for each of them to become ready.
-const READY_TIMEOUT: Duration = Duration::from_secs(20);
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A companion that a row can request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
