@@ -38,11 +38,14 @@ async fn open(server: &PostgresServer) -> Result<Postgres, budao_core::fault::Fa
 /// Leaves no room for connections of the role, and ends those that it has. This commit waits for no standby.
 fn take_room(server: &PostgresServer) {
     server.sql("SET synchronous_commit = local; ALTER ROLE worker CONNECTION LIMIT 0");
-    // One that is just logging in shows up a moment later.
-    for _ in 0..10 {
-        let all = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'worker'";
-        server.sql(all);
-    }
+    // One that had passed the limit and is just logging in shows up a moment later, on a busy machine much later.
+    server.sql(
+        "DO $$ BEGIN FOR pass IN 1..40 LOOP \
+            PERFORM pg_stat_clear_snapshot(); \
+            PERFORM pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'worker'; \
+            PERFORM pg_sleep(0.05); \
+        END LOOP; END $$",
+    );
 }
 
 fn make_room(server: &PostgresServer) {
