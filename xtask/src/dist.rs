@@ -8,6 +8,7 @@ mod archive;
 mod crates;
 mod elf;
 mod npm;
+pub(crate) mod registry;
 mod sbom;
 mod wheel;
 
@@ -86,7 +87,7 @@ fn pack(root: &Path, program: &Path, profile: &str, out: &Path) -> Result<()> {
         sbom::make(&contents)?,
         ("Dockerfile".to_owned(), container_recipe(&contents)?.into_bytes()),
     ];
-    files.extend(crates::make(&contents)?);
+    files.extend(crates::pack(&Metadata::load(root)?, root)?);
     write(out, &files)?;
     println!("packages of budao {} are in {}", contents.version, out.display());
     Ok(())

@@ -98,6 +98,19 @@ pub(crate) fn shown(command: &Command) -> String {
     shell_words::join(words)
 }
 
+/// Ticks a second in the files of `/proc`, on every platform that we build for.
+const TICKS: u64 = 100;
+
+/// The processor time of all children that ended, and of theirs. Linux only.
+pub(crate) fn cpu_of_children() -> Result<Duration> {
+    let text = fs::read_to_string("/proc/self/stat").context("read our own `stat`")?;
+    let (_, fields) = text.rsplit_once(')').context("find the end of our name in `stat`")?;
+    // `cutime` and `cstime` are the fields 16 and 17 of proc(5); the name is the second.
+    let ticks = fields.split_whitespace().skip(13).take(2).map(str::parse::<u64>);
+    let ticks = ticks.sum::<Result<u64, _>>().context("read the times in `stat`")?;
+    Ok(Duration::from_millis(ticks.saturating_mul(1000 / TICKS)))
+}
+
 /// Runs a command on our own terminal; returns an error if it does not succeed.
 pub(crate) fn run(command: &mut Command, deadline: Option<Instant>) -> Result<()> {
     println!("$ {}", shown(command));
@@ -361,7 +374,7 @@ mod tests {
     #[test]
     fn a_time_limit_ends_the_whole_family() {
         let mut grandchild = None;
-        let deadline = Some(Instant::now() + Duration::from_millis(300));
+        let deadline = Some(Instant::now() + Duration::from_secs(2));
         let ended = follow(&mut sh("sleep 60 & echo $!; wait"), deadline, |_, line| {
             grandchild = line.parse::<u32>().ok();
         });
@@ -371,7 +384,7 @@ mod tests {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             !stat.is_empty() && !stat.contains(") Z ")
         };
-        let patience = Instant::now() + Duration::from_secs(5);
+        let patience = Instant::now() + Duration::from_secs(60);
         while alive() && Instant::now() < patience {
             thread::sleep(POLL);
         }
@@ -380,8 +393,8 @@ mod tests {
 
     #[test]
     fn only_silence_counts_against_tests() {
-        let limit = || Limit::Silence(Duration::from_millis(600));
-        let mut talking = sh("for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.1; done");
+        let limit = || Limit::Silence(Duration::from_secs(2));
+        let mut talking = sh("for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.3; done");
         assert!(follow_within(&mut talking, limit(), |_, _| {}).unwrap().success());
         let stopped = follow_within(&mut sh("echo 1; sleep 60"), limit(), |_, _| {});
         assert!(stopped.unwrap_err().to_string().contains("time limit"));
@@ -390,9 +403,9 @@ mod tests {
     #[test]
     fn a_pipe_left_open_does_not_keep_us() {
         let started = Instant::now();
-        let said = capture(&mut sh("sleep 8 & echo done"), Duration::from_secs(30)).unwrap();
+        let said = capture(&mut sh("sleep 30 & echo done"), Duration::from_secs(60)).unwrap();
         assert_eq!(said.stdout, "done\n");
-        assert!(started.elapsed() < Duration::from_secs(6));
+        assert!(started.elapsed() < Duration::from_secs(25));
     }
 
     #[test]

@@ -9,11 +9,13 @@ mod dependencies;
 mod deploy;
 mod examples;
 mod first_minute;
+mod install;
 mod postgres;
 mod release;
 mod repeated;
 mod sdk;
 mod smoke;
+mod targets;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -348,6 +350,24 @@ pub(crate) static STEPS: &[Step] = &[
         needs: &[],
         inputs: PROGRAMS,
         run: release::build,
+    },
+    Step {
+        name: "install",
+        about: "`cargo install budao-cli` from the packed crates, without a network, in less than five minutes",
+        budget: minutes(6),
+        when: StepScope::Full,
+        needs: &[],
+        inputs: PROGRAMS,
+        run: install::run,
+    },
+    Step {
+        name: "targets",
+        about: "the program compiles for Linux arm64, musl and macOS, as far as their standard libraries are installed",
+        budget: minutes(12),
+        when: StepScope::Full,
+        needs: &[],
+        inputs: PROGRAMS,
+        run: targets::run,
     },
     Step {
         name: "instructions",

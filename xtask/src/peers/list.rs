@@ -261,6 +261,18 @@ pub(super) static PEERS: &[Peer] = &[
         },
     },
     Peer {
+        name: "zig",
+        about: "a C compiler for every platform that we name, and the cargo that uses it",
+        kind: Kind::Python(&["ziglang==0.17.0", "cargo-zigbuild==0.24.0"]),
+        use_in: UseIn::Full,
+        probe: Probe {
+            program: "bin/cargo-zigbuild",
+            args: &["--version"],
+            stdin: "",
+            prints: "cargo-zigbuild 0.24.0",
+        },
+    },
+    Peer {
         name: "zod",
         about: "the schema library of TypeScript programs",
         kind: Kind::Npm(&["zod@4.6.7"]),
