@@ -437,8 +437,8 @@ impl Stepper<'_> {
     }
 
     fn record(&mut self, turn: TurnNumber, trace: Trace, event: Event) {
-        let event = sanitize::clean_event(event, self.env.scrubber, self.env.limits.json_depth)
-            .with_server(self.env.server);
+        let mut event = sanitize::clean_event(event, self.env.scrubber, self.env.limits.json_depth);
+        event.set_server(self.env.server);
         self.m.session.apply(&event, self.env.now, trace);
         self.out.entries.push(Entry { at: self.env.now, trace, turn, event: event.into() });
     }

@@ -1,4 +1,4 @@
-//! Detects and flattens JSON that is nested too deeply, without recursion.
+//! Detects and flattens JSON that is nested too deeply, with bounded recursion.
 //!
 //! Writing, comparing, cloning, validating and even dropping a value recurse, and a deep value overflows the stack,
 //! which ends the process. The parser has a depth limit; a value built in memory has none. [`bound`] therefore limits
@@ -10,19 +10,20 @@ use serde_json::Value;
 /// The deepest value that recursive code may receive. The JSON parser's own limit is slightly higher.
 pub const LEVELS_MAX: usize = 120;
 
-/// Whether a value has more than `levels` levels of nesting. A list in a list has two.
+/// Whether a value has more than `levels` levels of nesting, or more than [`LEVELS_MAX`]. A list in a list has two.
 #[must_use]
 pub fn is_deeper(value: &Value, levels: usize) -> bool {
-    let mut left = vec![(value, 1)];
-    while let Some((value, level)) = left.pop() {
-        match value {
-            Value::Array(_) | Value::Object(_) if level > levels => return true,
-            Value::Array(items) => left.extend(items.iter().map(|item| (item, level + 1))),
-            Value::Object(map) => left.extend(map.values().map(|item| (item, level + 1))),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-        }
+    exceeds(value, levels.min(LEVELS_MAX))
+}
+
+/// Recurses over at most `levels` levels, so that a flat value costs no allocation.
+fn exceeds(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Array(_) | Value::Object(_) if levels == 0 => true,
+        Value::Array(items) => items.iter().any(|item| exceeds(item, levels - 1)),
+        Value::Object(map) => map.values().any(|item| exceeds(item, levels - 1)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
-    false
 }
 
 /// Makes an outside value safe to walk, clone and drop: parts deeper than [`LEVELS_MAX`] levels become text.

@@ -98,27 +98,42 @@ impl SpanId {
     /// The span of a command.
     #[must_use]
     pub fn of_request(session: SessionId, command: &CommandId) -> Self {
-        Self::of(&["request", &session.to_string(), &command.0])
+        Self::in_session("request", session, [], &command.0)
     }
 
     /// The span of a turn.
     #[must_use]
     pub fn of_turn(session: SessionId, turn: TurnNumber) -> Self {
-        Self::of(&["turn", &session.to_string(), &turn.to_string()])
+        Self::in_session("turn", session, [turn], "")
     }
 
     /// The span of one attempt at a model request.
     #[must_use]
     pub fn of_step(session: SessionId, turn: TurnNumber, step: u32, attempt: u32) -> Self {
-        let numbers = format!("{turn}.{step}.{attempt}");
-        Self::of(&["step", &session.to_string(), &numbers])
+        Self::in_session("step", session, [turn, step.into(), attempt.into()], "")
     }
 
     /// The span of one attempt at a call.
     #[must_use]
     pub fn of_call(session: SessionId, turn: TurnNumber, call: &CallId, attempt: u32) -> Self {
-        let numbers = format!("{turn}.{attempt}");
-        Self::of(&["call", &session.to_string(), &numbers, &call.0])
+        Self::in_session("call", session, [turn, attempt.into()], &call.0)
+    }
+
+    /// The span of an operation of a session. Short enough for one block of the hash, because every model request has
+    /// one. The count of numbers is fixed for each kind, so no two operations hash the same bytes.
+    fn in_session<const N: usize>(
+        kind: &str,
+        session: SessionId,
+        numbers: [u64; N],
+        name: &str,
+    ) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(kind);
+        hash.update([0]);
+        hash.update(session.0.as_bytes());
+        numbers.iter().for_each(|number| hash.update(number.to_be_bytes()));
+        hash.update(name);
+        Self::from_digest(hash)
     }
 
     /// The span of any other operation, derived from a hash over its identifying parts.
@@ -129,6 +144,10 @@ impl SpanId {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
+        Self::from_digest(hash)
+    }
+
+    fn from_digest(hash: Sha256) -> Self {
         let digest: [u8; 32] = hash.finalize().into();
         let mut bytes = [0; 8];
         bytes.copy_from_slice(&digest[..8]);

@@ -212,8 +212,9 @@ impl Stepper<'_> {
         self.record(turn, trace, event);
     }
 
-    fn record(&mut self, turn: TurnNumber, trace: Trace, event: Event) {
-        let event = event.in_session_of(self.session.origin.as_ref()).with_server(self.env.server);
+    fn record(&mut self, turn: TurnNumber, trace: Trace, mut event: Event) {
+        event.set_stage(self.session.origin.as_ref());
+        event.set_server(self.env.server);
         self.session.apply(&event, self.env.now, trace);
         self.decided.entries.push(Entry { at: self.env.now, trace, turn, event: event.into() });
     }

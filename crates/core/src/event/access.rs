@@ -12,29 +12,25 @@ use crate::{
 
 impl Event {
     /// Adds the stage and task that a child session works on to the scope of its faults.
-    #[must_use]
-    pub fn in_session_of(mut self, origin: Option<&Origin>) -> Self {
-        let Some(Origin::Stage { stage, task, .. }) = origin else { return self };
+    pub fn set_stage(&mut self, origin: Option<&Origin>) {
+        let Some(Origin::Stage { stage, task, .. }) = origin else { return };
         if let Self::FaultRaised { scope, .. }
         | Self::RetryScheduled { scope, .. }
         | Self::Recovered { scope, .. }
-        | Self::RecoveryFailed { scope, .. } = &mut self
+        | Self::RecoveryFailed { scope, .. } = self
             && scope.stage.is_none()
         {
             (scope.stage, scope.task) = (Some(*stage), task.clone());
         }
-        self
     }
 
     /// Names the server that records the event's fault, if the event has one.
-    #[must_use]
-    pub fn with_server(mut self, server: Option<&Arc<NodeIdentity>>) -> Self {
+    pub fn set_server(&mut self, server: Option<&Arc<NodeIdentity>>) {
         if let Some(server) = server
             && let Some(fault) = self.fault_mut()
         {
             fault.set_server(server);
         }
-        self
     }
 
     /// Encodes the event as the JSON bytes that the journal stores.
