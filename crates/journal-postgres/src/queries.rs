@@ -194,7 +194,7 @@ impl PostgresShared {
 
     pub(crate) async fn rates(&self, query: &RateQuery) -> Result<Vec<FaultRate>, Fault> {
         self.catch_up().await?;
-        let minutes = views::whole_minutes(query.bucket);
+        let minutes = views::minutes_rounded_up(query.bucket);
         let length = views::BUCKET_MICROS.saturating_mul(minutes);
         let since = views::bucket_start(query.since, minutes).as_micros();
         let until = query.until.as_micros();

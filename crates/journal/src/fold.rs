@@ -74,7 +74,7 @@ async fn read_on(
                 .with(Fact::Session, session.to_string()));
         }
         for stored in page.records.iter().take_while(|stored| stored.seq <= until) {
-            state.apply(&stored.event()?, stored.at, stored.trace);
+            state.apply(&*stored.shared_event()?, stored.at, stored.trace);
         }
         if state.head >= page.head {
             break;

@@ -12,6 +12,10 @@ use budao_core::{
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+/// The first bytes of pieces of a stream.
+const DELTA_PREFIXES: [&[u8]; 3] =
+    [b"{\"text_delta\"", b"{\"thinking_delta\"", b"{\"tool_output_delta\""];
+
 /// A record with its event still encoded, so that it can be forwarded without decoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRecord {
@@ -75,6 +79,13 @@ impl StoredRecord {
             Some(event) => Ok(Event::clone(event)),
             None => self.decode(),
         }
+    }
+
+    /// Whether the record is a piece of streamed text, thinking or output of a tool. Those are most of the records, and
+    /// this needs no decoding.
+    #[must_use]
+    pub fn is_delta(&self) -> bool {
+        DELTA_PREFIXES.iter().any(|prefix| self.body.starts_with(prefix))
     }
 
     fn decode(&self) -> Result<Event, Fault> {
@@ -267,5 +278,37 @@ impl FromStr for Digest {
             *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| wrong())?;
         }
         Ok(Self(digest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use budao_core::message::CallId;
+
+    use super::*;
+
+    #[test]
+    fn pieces_of_a_stream_are_recognised_without_decoding() {
+        let text = || "a".to_owned();
+        let call = CallId::from("c");
+        let pieces = [
+            Event::TextDelta { step: 1, text: text() },
+            Event::ThinkingDelta { step: 1, text: text() },
+            Event::ToolOutputDelta { call, text: text() },
+        ];
+        let others = [
+            Event::Annotated { topic: "text_delta".into(), data: serde_json::Value::Null },
+            Event::PipelineEnded { complete: true },
+        ];
+        let is_delta = |event: &Event| {
+            let body = Bytes::from(event.encode());
+            let (session, epoch, seq, turn) = (SessionId(uuid::Uuid::nil()), Epoch(1), 1, 1);
+            let (at, trace) = (Timestamp::default(), Trace::NONE);
+            let cached_event = CachedEvent::default();
+            let record = StoredRecord { session, epoch, seq, at, trace, turn, body, cached_event };
+            record.is_delta()
+        };
+        assert!(pieces.iter().all(is_delta));
+        assert!(!others.iter().any(is_delta));
     }
 }

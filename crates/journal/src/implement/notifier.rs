@@ -26,6 +26,9 @@ const CATCH_UP_CACHE: CacheLimits = CacheLimits { records: 1024, bytes: 1024 * 1
 /// Cache bound of a session whose only follower has caught up.
 const NO_CACHE: CacheLimits = CacheLimits { records: 0, bytes: 0 };
 
+/// Encoded size up to which the newest batches keep their decoded events, for a follower that is a few batches behind.
+const DECODED_BYTES: usize = 16 * 1024;
+
 /// The size limits of a cache.
 #[derive(Clone, Copy)]
 struct CacheLimits {
@@ -261,6 +264,7 @@ impl Subscription {
         let mut recent = lock(&self.slot.recent);
         recent.followers = recent.followers.saturating_sub(1);
         recent.evict_to(LIVE_CACHE);
+        recent.strip_to(0);
     }
 
     /// Whether `after` is the last record known to this process. If so, the cache is shrunk under the same lock, so
@@ -271,6 +275,7 @@ impl Subscription {
         if is_at_head {
             let is_only_follower = recent.followers <= 1;
             recent.evict_to(if is_only_follower { NO_CACHE } else { LIVE_CACHE });
+            recent.strip_to(0);
         }
         is_at_head
     }
@@ -297,6 +302,9 @@ struct RecentRecords {
     batches: VecDeque<Vec<StoredRecord>>,
     records: usize,
     bytes: usize,
+    /// The number of newest batches that have decoded events, and their encoded size.
+    decoded: usize,
+    decoded_bytes: usize,
     /// The last record announced, cached or not.
     last: Option<Seq>,
     followers: usize,
@@ -329,6 +337,8 @@ impl RecentRecords {
         self.last = None;
         self.records = 0;
         self.bytes = 0;
+        self.decoded = 0;
+        self.decoded_bytes = 0;
     }
 
     /// Adds a batch. Returns whether its head is new.
@@ -355,18 +365,34 @@ impl RecentRecords {
             let Some(oldest) = self.batches.pop_front() else { break };
             self.records -= oldest.len();
             self.bytes -= body_bytes(&oldest);
+            if self.decoded > self.batches.len() {
+                self.decoded -= 1;
+                self.decoded_bytes -= body_bytes(&oldest);
+            }
+        }
+    }
+
+    /// Drops decoded events of the oldest batches until the others fit. The newest batch keeps its events: a follower
+    /// that keeps up has not read it yet.
+    fn strip_to(&mut self, bytes: usize) {
+        while self.decoded > 1 && self.decoded_bytes > bytes {
+            let oldest = self.batches.len() - self.decoded;
+            let Some(batch) = self.batches.get_mut(oldest) else { break };
+            batch.iter_mut().for_each(|record| record.cached_event = CachedEvent::default());
+            self.decoded -= 1;
+            self.decoded_bytes -= body_bytes(batch);
         }
     }
 
     fn add(&mut self, batch: Vec<StoredRecord>) {
-        // Followers that keep up need decoded events of the last batch only; older batches keep their bytes alone.
-        if let Some(before) = self.batches.back_mut() {
-            before.iter_mut().for_each(|record| record.cached_event = CachedEvent::default());
-        }
+        let bytes = body_bytes(&batch);
         self.last = batch.last().map(|last| last.seq);
         self.records += batch.len();
-        self.bytes += body_bytes(&batch);
+        self.bytes += bytes;
+        self.decoded += 1;
+        self.decoded_bytes += bytes;
         self.batches.push_back(batch);
+        self.strip_to(DECODED_BYTES);
     }
 
     fn records_after(&self, after: Seq) -> Option<Vec<StoredRecord>> {
@@ -378,7 +404,9 @@ impl RecentRecords {
         let known = |batch: &Vec<StoredRecord>| batch.last().is_some_and(|last| last.seq <= after);
         let from = self.batches.partition_point(known);
         let wanted = self.batches.range(from..).flatten().filter(|record| record.seq > after);
-        Some(wanted.cloned().collect())
+        let mut records = Vec::with_capacity(usize::try_from(last - after).unwrap_or_default());
+        records.extend(wanted.cloned());
+        Some(records)
     }
 }
 
@@ -393,7 +421,11 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use budao_core::{event::Epoch, time::Timestamp, trace::Trace};
+    use budao_core::{
+        event::{Epoch, Event},
+        time::Timestamp,
+        trace::Trace,
+    };
     use futures::FutureExt as _;
 
     use super::*;
@@ -459,6 +491,33 @@ mod tests {
         subscription.unregister_follower();
         notifier.announce_records(ID, 600, many(401));
         assert!(subscription.cached_after(400).is_none(), "without followers no record is cached");
+    }
+
+    /// Method: the bodies cannot be decoded, so only a cached event is readable.
+    #[test]
+    fn the_newest_batches_keep_decoded_events_until_a_follower_has_caught_up() {
+        let notifier = Arc::new(Notifier::default());
+        let subscription = notifier.subscribe(ID);
+        let event = Arc::new(Event::Annotated { topic: "t".into(), data: 1.into() });
+        let body = bytes::Bytes::from(vec![b'x'; DECODED_BYTES / 2]);
+        let announce = |seq| {
+            let cached_event = CachedEvent::of(&event);
+            let record = StoredRecord { body: body.clone(), cached_event, ..stored(seq) };
+            notifier.announce_records(ID, seq, vec![record]);
+        };
+        let decoded = |after| {
+            let records = subscription.cached_after(after).unwrap();
+            records.iter().filter(|record| record.shared_event().is_ok()).count()
+        };
+        (1..=3).for_each(announce);
+        assert_eq!(decoded(0), 2, "as many as fit");
+        subscription.register_follower();
+        let other = notifier.subscribe(ID);
+        other.register_follower();
+        assert!(subscription.has_caught_up(3));
+        assert_eq!(decoded(0), 1, "an idle session keeps those of its newest batch");
+        announce(4);
+        assert_eq!(decoded(0), 2, "of the two newest batches");
     }
 
     #[tokio::test]

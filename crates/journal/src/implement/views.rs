@@ -85,14 +85,8 @@ impl SessionChanges {
     }
 }
 
-/// Prefixes of frequent events that change no view; they are not decoded.
-const SKIPPED_PREFIXES: [&[u8]; 5] = [
-    b"{\"text_delta\"",
-    b"{\"thinking_delta\"",
-    b"{\"tool_output_delta\"",
-    b"{\"file_seen\"",
-    b"{\"annotated\"",
-];
+/// Prefixes of further frequent events that change no view; they are not decoded, like deltas.
+const SKIPPED_PREFIXES: [&[u8]; 2] = [b"{\"file_seen\"", b"{\"annotated\""];
 
 /// The summary of a session without records.
 pub fn empty_summary(session: SessionId) -> SessionSummary {
@@ -130,10 +124,10 @@ pub fn apply(summary: &mut SessionSummary, record: &StoredRecord) -> Result<Reco
     }
     summary.head = record.seq;
     summary.updated_at = record.at;
-    if SKIPPED_PREFIXES.iter().any(|prefix| record.body.starts_with(prefix)) {
+    if record.is_delta() || SKIPPED_PREFIXES.iter().any(|prefix| record.body.starts_with(prefix)) {
         return Ok(RecordChanges::default());
     }
-    let event = record.event()?;
+    let event = record.shared_event()?;
     summary.faults.apply(&event, record.at, &mut ());
     if record.seq > summary.timers.from {
         summary.timers.timers.apply(&event, record.at);
@@ -208,6 +202,6 @@ pub fn bucket_start(at: Timestamp, minutes: i64) -> Timestamp {
 }
 
 /// The length in minutes, rounded up, at least 1.
-pub fn whole_minutes(length: std::time::Duration) -> i64 {
+pub fn minutes_rounded_up(length: std::time::Duration) -> i64 {
     i64::try_from(length.as_secs().div_ceil(60)).unwrap_or(i64::MAX / BUCKET_MICROS).max(1)
 }

@@ -437,7 +437,7 @@ impl MemoryState {
     }
 
     pub(super) fn rates(&self, query: &RateQuery) -> Result<Vec<FaultRate>, Fault> {
-        let minutes = views::whole_minutes(query.bucket);
+        let minutes = views::minutes_rounded_up(query.bucket);
         let since = views::bucket_start(query.since, minutes);
         let mut counts: BTreeMap<(&str, Timestamp), (u64, u64)> = BTreeMap::new();
         for (id, session) in &self.sessions {

@@ -20,8 +20,7 @@ pub(super) struct TimerState {
 
 impl TimerState {
     pub(super) fn apply(&mut self, record: &StoredRecord) {
-        // Deltas are most of the records and change nothing here.
-        if record.body.starts_with(b"{\"text_delta\"") {
+        if record.is_delta() {
             return;
         }
         let Ok(event) = record.shared_event() else { return };

@@ -178,7 +178,7 @@ pub(super) fn rates(
     connection: &Connection,
     query: &RateQuery,
 ) -> Result<Vec<FaultRate>, SqliteError> {
-    let minutes = views::whole_minutes(query.bucket);
+    let minutes = views::minutes_rounded_up(query.bucket);
     let length = views::BUCKET_MICROS.saturating_mul(minutes);
     let since = views::bucket_start(query.since, minutes);
     let mut statement = connection.prepare_cached(

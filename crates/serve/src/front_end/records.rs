@@ -86,7 +86,7 @@ impl PagedReader<'_> {
                 break;
             }
             for stored in page.records.iter().take_while(|stored| stored.seq <= at) {
-                state.apply(&stored.event()?, stored.at, stored.trace);
+                state.apply(&*stored.shared_event()?, stored.at, stored.trace);
             }
         }
         if state.head < at {
