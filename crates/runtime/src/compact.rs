@@ -144,7 +144,7 @@ async fn summarise(
     let estimate = estimate_usage(&request);
     let of_session = (&*long.settings, &long.day_raises[..]);
     let reservation =
-        ledger::reserve(work_context, (&long.model, &*model), of_session, estimate).await?;
+        ledger::reserve(work_context, (&long.model, &key.credential), of_session, estimate).await?;
     let mut has_started = false;
     let written = read_summary(&*model, request, &mut has_started).await;
     let written = written.map(|(summary, usage)| {

@@ -268,7 +268,7 @@ impl NativeDecider {
         let input =
             sanitize::clean_input(input, &self.shared.scrubber, self.shared.limits.json_depth);
         let decided = budao_pipeline::step(&mut self.session, input, &env);
-        for entry in decided.entries {
+        for entry in &decided.entries {
             self.known
                 .lock()
                 .expect("no code panics while holding this")
@@ -277,7 +277,10 @@ impl NativeDecider {
                 self.tools = work::SessionTools::default();
                 self.stop_held_request();
             }
-            batch.entries.push(entry);
+        }
+        match batch.entries.is_empty() {
+            true => batch.entries = decided.entries,
+            false => batch.entries.extend(decided.entries),
         }
         decided
             .answer

@@ -7,7 +7,6 @@ use budao_core::{
     message::Usage,
     spending::{DayRaise, Ledger, LedgerAmount, LedgerScope, SpendingConfig, day_of},
 };
-use budao_models::Model;
 
 use crate::{
     runtime::{Runtime, RuntimeShared},
@@ -37,13 +36,13 @@ pub(crate) struct SpendingReservation {
 /// `spending_cap_reached` if the request could exceed the cap of a scope, and faults of the journal under a cap.
 pub(crate) async fn reserve(
     work_context: &WorkContext,
-    (name, model): (&str, &dyn Model),
+    (model, credential): (&str, &str),
     (settings, raises): (&Settings, &[DayRaise]),
     estimate: Usage,
 ) -> Result<Option<SpendingReservation>, Fault> {
     let shared = &*work_context.shared;
     let config = &shared.limits.spending;
-    let scopes = scopes(config, settings, &model.gate_key().credential);
+    let scopes = scopes(config, settings, credential);
     if scopes.is_empty() {
         return Ok(None);
     }
@@ -51,8 +50,8 @@ pub(crate) async fn reserve(
     let day = day_of(shared.world.clock.now());
     let mut reservation = SpendingReservation {
         places: Vec::new(),
-        estimate: estimated_amount(shared, name, estimate),
-        model: name.to_owned(),
+        estimate: estimated_amount(shared, model, estimate),
+        model: model.to_owned(),
     };
     for scope in scopes {
         let estimate = reservation.estimate;

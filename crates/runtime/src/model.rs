@@ -141,18 +141,17 @@ impl ModelAttempt {
         &mut self,
         work_context: &WorkContext,
         prepared: &PreparedRequest,
-        model: &dyn Model,
+        credential: &str,
     ) {
         let measured = prepared.overhead_tokens(self).max(Session::OVERHEAD_TOKENS_MIN);
-        let key = model.gate_key().credential;
-        if measured == self.overhead_tokens && *key == *self.last_key {
+        if measured == self.overhead_tokens && *credential == *self.last_key {
             return;
         }
         let before = self.estimate;
         self.estimate.input_tokens =
             before.input_tokens.saturating_sub(self.overhead_tokens).saturating_add(measured);
         self.overhead_tokens = measured;
-        self.last_key = key.to_string();
+        credential.clone_into(&mut self.last_key);
         let spending = &work_context.shared.limits.spending;
         if !spending.counts_requests(&self.settings) {
             return;
@@ -168,10 +167,10 @@ impl ModelAttempt {
     async fn reserve(
         &self,
         work_context: &WorkContext,
-        model: &dyn Model,
+        credential: &str,
     ) -> Result<Option<SpendingReservation>, Fault> {
         let of_session = (&*self.settings, &self.day_raises[..]);
-        ledger::reserve(work_context, (&self.model, model), of_session, self.estimate).await
+        ledger::reserve(work_context, (&self.model, credential), of_session, self.estimate).await
     }
 
     /// Replaces the estimate by the cost. The estimate of an answer that broke off stays spent.
@@ -247,21 +246,21 @@ pub(crate) async fn ask(work_context: WorkContext, mut model_attempt: ModelAttem
         Ok(model) => model,
         Err(fault) => return model_attempt.failure_input(fault),
     };
+    let key = model.gate_key();
     loop {
         // Boxed, so that the future of a waiting request stays small.
         let prepared = match Box::pin(prepare(&work_context, &model_attempt, &*model)).await {
             Ok(prepared) => prepared,
             Err(fault) => return model_attempt.failure_input(fault),
         };
-        Box::pin(model_attempt.measure(&work_context, &prepared, &*model)).await;
-        let (id, key, requester) =
-            (model_attempt.id(), model.gate_key(), model_attempt.requester.clone());
+        Box::pin(model_attempt.measure(&work_context, &prepared, &key.credential)).await;
+        let (id, requester) = (model_attempt.id(), model_attempt.requester.clone());
         let permit =
             match admit(&work_context, id, &key, requester, &mut model_attempt.gate_wait).await {
                 Ok(permit) => permit,
                 Err(fault) => return model_attempt.failure_input(fault),
             };
-        let reserving = model_attempt.reserve(&work_context, &*model);
+        let reserving = model_attempt.reserve(&work_context, &key.credential);
         let reservation = match Box::pin(reserving).await {
             Ok(reservation) => reservation,
             Err(fault) => return model_attempt.failure_input(fault),

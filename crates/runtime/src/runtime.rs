@@ -23,10 +23,7 @@ use budao_engine::{Host, HostConfig};
 use budao_journal::{Journal, PageLimits, StoredRecord, fold};
 use budao_scrub::Scrubber;
 use budao_tools::{FINAL_ANSWER, hooks::Hooks, policy::Policy, pool::Pool};
-use futures::{
-    StreamExt,
-    stream::{self, BoxStream},
-};
+use futures::{StreamExt, stream::BoxStream};
 use serde::de::DeserializeOwned;
 
 use crate::{
@@ -207,8 +204,8 @@ impl Runtime {
         while after < until {
             let page = self.shared.journal.read(session, after, PageLimits::default()).await?;
             for stored in &page.records {
-                let event = stored.event()?;
-                if matches!(event, Event::TurnStarted { message: answers } if answers == *message) {
+                let event = stored.shared_event()?;
+                if matches!(&*event, Event::TurnStarted { message: by } if by == message) {
                     return Ok(true);
                 }
             }
@@ -229,34 +226,23 @@ impl Runtime {
     ) -> Result<TurnResult, Fault> {
         // Read only once a question comes up: most turns have none.
         let mut head = None;
-        let batches = self.shared.journal.follow(session, after);
-        let mut records = batches.flat_map(|batch| stream::iter(split_batch(batch)));
-        let mut result: Option<TurnResult> = None;
-        let mut open_calls = 0_usize;
-        while let Some(record) = records.next().await {
-            let record = record?;
-            match &mut result {
-                None => result = begun_turn(&record, message)?,
-                Some(result) if record.turn == result.turn => {
-                    if apply_to_result(result, &mut open_calls, &record)? {
-                        return Ok(result.clone());
-                    }
+        let mut batches = self.shared.journal.follow(session, after);
+        let mut fold = ResultFold::default();
+        while let Some(batch) = batches.next().await {
+            for record in &batch? {
+                let has_ended = fold.apply(record, message)?;
+                if !has_ended && !fold.is_paused() {
+                    continue;
                 }
-                Some(_) => {}
-            }
-            if let Some(result) = &result
-                && !result.pending.is_empty()
-                // A plan that waits for confirmation is not counted as a call.
-                && result.pending.len() >= open_calls
-            {
                 // On replay a question may have been answered since; the turn is paused only if one is open
                 // at the head.
-                if head.is_none() {
+                if !has_ended && head.is_none() {
                     let info = self.shared.journal.info(session).await?;
                     head = Some(info.map_or(0, |info| info.head));
                 }
-                if head.is_some_and(|head| record.seq >= head) {
-                    return Ok(result.clone());
+                let is_over = has_ended || head.is_some_and(|head| record.seq >= head);
+                if let Some(result) = fold.result.take_if(|_| is_over) {
+                    return Ok(result);
                 }
             }
         }
@@ -278,15 +264,42 @@ impl Runtime {
     }
 }
 
-/// Flattens a batch into its records, or its fault.
-fn split_batch(batch: Result<Vec<StoredRecord>, Fault>) -> Vec<Result<StoredRecord, Fault>> {
-    match batch {
-        Ok(batch) => batch.into_iter().map(Ok).collect(),
-        Err(fault) => vec![Err(fault)],
+/// Folds the records of the turn that answers a message to its result.
+#[derive(Default)]
+struct ResultFold {
+    /// `None` until the turn starts.
+    result: Option<TurnResult>,
+    /// Calls of the turn's last answer that have not ended.
+    open_calls: usize,
+}
+
+impl ResultFold {
+    /// Applies one record. Returns true once the turn has ended.
+    fn apply(&mut self, record: &StoredRecord, message: &CommandId) -> Result<bool, Fault> {
+        match &mut self.result {
+            None if record.is_delta() => Ok(false),
+            None => {
+                self.result = start_result(record, message)?;
+                Ok(false)
+            }
+            Some(result) if record.turn == result.turn => {
+                apply_to_result(result, &mut self.open_calls, record)
+            }
+            Some(_) => Ok(false),
+        }
+    }
+
+    /// Whether the turn does nothing but wait for people. A plan that waits for confirmation is not counted as a call.
+    fn is_paused(&self) -> bool {
+        let waits = |result: &TurnResult| {
+            !result.pending.is_empty() && result.pending.len() >= self.open_calls
+        };
+        self.result.as_ref().is_some_and(waits)
     }
 }
 
-fn begun_turn(record: &StoredRecord, message: &CommandId) -> Result<Option<TurnResult>, Fault> {
+/// The result of the turn that this record starts for the message; `None` for any other record.
+fn start_result(record: &StoredRecord, message: &CommandId) -> Result<Option<TurnResult>, Fault> {
     Ok(match &*record.shared_event()? {
         Event::TurnStarted { message: answers } if answers == message => Some(TurnResult {
             turn: record.turn,
@@ -313,6 +326,9 @@ fn apply_to_result(
     record: &StoredRecord,
 ) -> Result<bool, Fault> {
     result.last = record.seq;
+    if record.is_delta() {
+        return Ok(false);
+    }
     match Activity::of(&*record.shared_event()?) {
         Some(Activity::Answered { content, .. }) => {
             result.text = text_of(content);

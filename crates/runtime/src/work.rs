@@ -283,22 +283,20 @@ fn call_task(
     (turn, call, attempt): (TurnNumber, CallId, u32),
     cancel: &CancellationToken,
 ) -> BoxFuture<'static, Input> {
-    let use_ = find_started_call(session, &call);
-    if let Some(StartedCall { route: Some(_), .. }) = &use_ {
-        report_to_tool_source(&work_context, session, &call, attempt);
-    }
-    let (toolbox, ready) = (Arc::clone(&tools.toolbox), Arc::clone(&tools.ready));
+    report_to_tool_source(&work_context, session, &call, attempt);
+    // Taken at once: the call is checked again only if this process has not checked it, as after a restart.
+    let checked = tools.ready.lock().expect("no code panics while holding this").remove(&call);
+    let started = checked.is_none().then(|| find_started_call(session, &call)).flatten();
+    let toolbox = Arc::clone(&tools.toolbox);
     let (context, notes) =
         call_context(&work_context, session, turn, call.clone(), attempt, cancel.clone());
     let settings = tools.settings(session);
     // Taken at once: the turn records a start only if a slot is free.
     let slot = Arc::clone(&work_context.slots).try_acquire_owned().ok();
     Box::pin(async move {
-        let prepared = ready.lock().expect("no code panics while holding this").remove(&call);
-        let prepared = match prepared {
-            Some(ready) => Ok(ready),
-            // After a restart the call has not been checked in this process.
-            None => prepare(&work_context, &settings, &toolbox, use_).await,
+        let prepared = match checked {
+            Some(checked) => Ok(checked),
+            None => prepare(&work_context, &settings, &toolbox, started).await,
         };
         let outcome = match prepared {
             Ok(ready) if ready.is_once() => {
@@ -560,7 +558,7 @@ fn call_context(
     attempt: u32,
     cancel: CancellationToken,
 ) -> (CallContext, mpsc::Receiver<Note>) {
-    let (notes, heard) = NoteSender::channel(NOTES_MAX);
+    let (notes, receiver) = NoteSender::channel(NOTES_MAX);
     let (shared, timer_call) = (&work_context.shared, call.clone());
     let running = session.turn.as_ref().and_then(|turn| turn.call(&call));
     let memory = MemoryView {
@@ -593,5 +591,5 @@ fn call_context(
         }),
         scrubber: shared.scrubber.clone(),
     };
-    (context, heard)
+    (context, receiver)
 }

@@ -29,7 +29,7 @@ const REPAIRS_TOLD: usize = 8;
 impl CheckedCall {
     /// Runs the call to its one outcome. Never panics, and never takes longer than the tool's deadline and the grace
     /// after it.
-    pub async fn run(self, context: CallContext) -> Outcome {
+    pub async fn run(mut self, context: CallContext) -> Outcome {
         let CallAnswer { result, excess } = match self.check_capacity(&context) {
             Ok(()) => self.finished(&context).await,
             Err(fault) => fault.into(),
@@ -55,11 +55,11 @@ impl CheckedCall {
             .with(Fact::Unit, "calls"))
     }
 
-    async fn finished(&self, context: &CallContext) -> CallAnswer {
-        let spec = self.spec();
-        let limit = spec.deadline.unwrap_or(context.limits.tool_deadline);
+    async fn finished(&mut self, context: &CallContext) -> CallAnswer {
         let stop = context.cancel.child_token();
         let mut work = self.start(context, stop.clone());
+        let spec = self.spec();
+        let limit = spec.deadline.unwrap_or(context.limits.tool_deadline);
         let stop_cause = tokio::select! {
             biased;
             ended = work.ended() => {
@@ -110,9 +110,10 @@ impl CheckedCall {
         exhausted.into_fault(outcome::fault(Kind::SystemExhausted, spec))
     }
 
-    fn start(&self, context: &CallContext, stop: CancellationToken) -> PoolTask<CallAnswer> {
+    /// Starts the tool. It gets the arguments, which nothing else needs any more.
+    fn start(&mut self, context: &CallContext, stop: CancellationToken) -> PoolTask<CallAnswer> {
         let tool = self.entry.tool.clone();
-        let (arguments, spec) = (self.arguments.clone(), self.spec().clone());
+        let (arguments, spec) = (std::mem::take(&mut self.arguments), self.spec().clone());
         let context = CallContext { cancel: stop, ..context.clone() };
         let world = context.world.clone();
         // Bounded here: the data may be large, and if the caller is gone, dropping deep JSON recurses.
