@@ -45,7 +45,7 @@ impl AnswerDraft {
         Self { message: head.id.clone(), streaming: true, usage: head.usage, ..Self::default() }
     }
 
-    pub(crate) fn whole(head: &wire::MessageHead) -> Self {
+    pub(crate) fn unstreamed(head: &wire::MessageHead) -> Self {
         Self { message: head.id.clone(), ..Self::default() }
     }
 
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_block_that_was_never_streamed_is_new_from_its_beginning() {
-        let mut draft = AnswerDraft::whole(&head(&json!([])));
+        let mut draft = AnswerDraft::unstreamed(&head(&json!([])));
         let unseen = draft.take(&head(&json!([{"type": "text", "text": "whole answer"}])));
         assert_eq!(unseen.text, "whole answer");
     }

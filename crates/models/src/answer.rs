@@ -198,7 +198,7 @@ pub(crate) fn read(
         let piece = reader.next().await?;
         Some((piece, reader))
     });
-    stream_guard::whole(provider, &model, pieces.boxed())
+    stream_guard::require_end(provider, &model, pieces.boxed())
 }
 
 struct AnswerReader<D> {

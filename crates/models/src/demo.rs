@@ -86,7 +86,7 @@ impl Model for Demo {
 
     async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
         let beats = self.perform(&request, decide(&request));
-        Ok(stream_guard::whole("demo", self.name(), play(beats, self.clock.clone())))
+        Ok(stream_guard::require_end("demo", self.name(), play(beats, self.clock.clone())))
     }
 }
 

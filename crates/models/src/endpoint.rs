@@ -192,7 +192,7 @@ impl Endpoint {
                 .with_cause(reason));
         }
         if media.starts_with("application/json") {
-            return Ok(SseEvents::whole(bytes(response), bytes_max));
+            return Ok(SseEvents::of_body(bytes(response), bytes_max));
         }
         Ok(SseEvents::new(bytes(response), bytes_max))
     }

@@ -51,7 +51,7 @@ pub use registry::{Keys, Models};
 pub use responses::OpenAiResponses;
 pub use script::{Script, ScriptedModel};
 pub use spec::{Spec, Vendor};
-pub use stream_guard::{ask, whole};
+pub use stream_guard::{ask, require_end};
 
 /// The pieces of an answer as they arrive. The stream ends with an error or with [`Piece::End`].
 pub type PieceStream = BoxStream<'static, Result<Piece, Fault>>;

@@ -326,7 +326,7 @@ impl Model for ScriptedModel {
             return Err(fault);
         }
         let beats = step.beats(&request, &self.name, &self.limits);
-        Ok(stream_guard::whole("script", &self.name, play(beats, self.clock.clone())))
+        Ok(stream_guard::require_end("script", &self.name, play(beats, self.clock.clone())))
     }
 }
 

@@ -82,7 +82,7 @@ impl SseEvents {
     }
 
     /// Takes a whole body of at most `bytes_max` bytes as one event.
-    pub(crate) fn whole(body: ByteStream, bytes_max: usize) -> Self {
+    pub(crate) fn of_body(body: ByteStream, bytes_max: usize) -> Self {
         let source = BodySource::Whole { body, bytes_max, done: false };
         Self { source, meter: Arc::default(), seen: false, strange: 0 }
     }

@@ -16,29 +16,29 @@ pub async fn ask(model: &dyn Model, request: ModelRequest) -> Result<PieceStream
     let trace = request.trace;
     let request = if model.takes_images() { request } else { without_images(request) };
     let pieces = model.stream(request).await.map_err(|fault| fault.with_trace(trace))?;
-    let pieces = whole(model.provider(), model.name(), pieces);
+    let pieces = require_end(model.provider(), model.name(), pieces);
     Ok(pieces.map(move |piece| piece.map_err(|fault| fault.with_trace(trace))).boxed())
 }
 
 /// Enforces a proper end: drops pieces after the end or an error, and yields `model_stream_cut` if the stream stops
 /// without either. Applying it twice changes nothing.
 #[must_use]
-pub fn whole(provider: &str, model: &str, pieces: PieceStream) -> PieceStream {
-    let cut = cut(provider, model);
-    stream::unfold(Some((pieces, cut)), |state| async move {
-        let (mut pieces, cut) = state?;
+pub fn require_end(provider: &str, model: &str, pieces: PieceStream) -> PieceStream {
+    let names = (provider.to_owned(), model.to_owned());
+    stream::unfold(Some((pieces, names)), |state| async move {
+        let (mut pieces, names) = state?;
         match pieces.next().await {
             Some(Ok(end @ Piece::End { .. })) => Some((Ok(end), None)),
-            Some(Ok(piece)) => Some((Ok(piece), Some((pieces, cut)))),
+            Some(Ok(piece)) => Some((Ok(piece), Some((pieces, names)))),
             Some(Err(fault)) => Some((Err(fault), None)),
-            None => Some((Err(cut), None)),
+            None => Some((Err(cut_fault(&names.0, &names.1)), None)),
         }
     })
     .boxed()
 }
 
 /// The fault for a connection that broke before the answer was complete.
-pub(crate) fn cut(provider: &str, model: &str) -> Fault {
+pub(crate) fn cut_fault(provider: &str, model: &str) -> Fault {
     Fault::new(Kind::ModelStreamCut, Operation::ModelRequest)
         .with(Fact::Service, provider.to_owned())
         .with(Fact::Model, model.to_owned())
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     fn played(pieces: Vec<Result<Piece, Fault>>) -> Vec<Result<Piece, Fault>> {
-        block_on(whole("demo", "m", stream::iter(pieces).boxed()).collect())
+        block_on(require_end("demo", "m", stream::iter(pieces).boxed()).collect())
     }
 
     fn end() -> Piece {
@@ -62,8 +62,8 @@ mod tests {
     #[test]
     fn a_stream_that_stops_without_its_end_was_cut() {
         let text = || Ok(Piece::Text("half".into()));
-        assert_eq!(played(vec![text()]), [text(), Err(cut("demo", "m"))]);
-        assert_eq!(played(vec![]), [Err(cut("demo", "m"))]);
+        assert_eq!(played(vec![text()]), [text(), Err(cut_fault("demo", "m"))]);
+        assert_eq!(played(vec![]), [Err(cut_fault("demo", "m"))]);
     }
 
     #[test]
@@ -79,7 +79,8 @@ mod tests {
 
     #[test]
     fn doing_it_twice_changes_nothing() {
-        let twice = whole("a", "b", whole("demo", "m", stream::iter([Ok(end())]).boxed()));
+        let twice =
+            require_end("a", "b", require_end("demo", "m", stream::iter([Ok(end())]).boxed()));
         assert_eq!(block_on(twice.collect::<Vec<_>>()), [Ok(end())]);
     }
 }

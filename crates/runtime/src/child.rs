@@ -322,7 +322,7 @@ impl ChildWatch {
     pub(crate) async fn next(&mut self) -> Result<ChildEvent, Fault> {
         let gone = || Fault::new(Kind::ShuttingDown, Operation::FollowRecords);
         loop {
-            let heard = tokio::select! {
+            let next = tokio::select! {
                 biased;
                 record = self.records.next() => record.unwrap_or_else(|| Err(gone())),
                 () = self.runtime.world().clock.sleep(self.runtime.limits().lease * 2) => {
@@ -331,11 +331,11 @@ impl ChildWatch {
                     continue;
                 }
             };
-            match heard {
+            match next {
                 Ok(record) => {
                     self.seen = record.seq;
-                    if let Some(heard) = self.handle_record(record) {
-                        return Ok(heard);
+                    if let Some(event) = self.handle_record(record) {
+                        return Ok(event);
                     }
                 }
                 Err(fault) => {

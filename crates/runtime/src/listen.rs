@@ -228,10 +228,10 @@ impl ListenerTask {
 
     async fn deliver(&self, event: Envelope) {
         let runtime = &self.session.runtime;
-        let heard = AssertUnwindSafe(async { (self.listener)(event).await }).catch_unwind();
+        let delivery = AssertUnwindSafe(async { (self.listener)(event).await }).catch_unwind();
         let why = tokio::select! {
             biased;
-            heard = heard => heard.is_err().then_some("it panicked"),
+            delivered = delivery => delivered.is_err().then_some("it panicked"),
             () = runtime.world().clock.sleep(runtime.limits().hook) => Some("it took too long"),
         };
         if let Some(reason) = why {

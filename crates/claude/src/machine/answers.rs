@@ -103,7 +103,7 @@ impl Stepper<'_> {
         if !self.current_turn().draft.as_ref().is_some_and(is_same) {
             self.finish_answer();
             self.open_step(head.model.clone());
-            self.current_turn().draft = Some(AnswerDraft::whole(head));
+            self.current_turn().draft = Some(AnswerDraft::unstreamed(head));
         }
         let Some(draft) = &mut self.current_turn().draft else { return };
         let unseen = draft.take(head);
@@ -262,7 +262,7 @@ impl Stepper<'_> {
             stop_reason: Some("end_turn".to_owned()),
             ..MessageHead::default()
         };
-        let mut draft = AnswerDraft::whole(&head);
+        let mut draft = AnswerDraft::unstreamed(&head);
         let unseen = draft.take(&head);
         self.current_turn().draft = Some(draft);
         self.buffer_unseen(&unseen);

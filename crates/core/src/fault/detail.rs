@@ -220,7 +220,7 @@ fn fit(shape: Shape, mut value: FactValue) -> FactValue {
         }),
         Shape::Number => match value {
             FactValue::Number(number) => FactValue::Number(number),
-            FactValue::Json(Value::Number(number)) => FactValue::Number(whole(&number)),
+            FactValue::Json(Value::Number(number)) => FactValue::Number(rounded(&number)),
             other => {
                 let text = words(other);
                 text.parse().map_or(FactValue::Text(text), FactValue::Number)
@@ -238,7 +238,7 @@ fn words(value: FactValue) -> Cow<'static, str> {
 }
 
 /// Rounds to the nearest integer; the cast from a float saturates.
-fn whole(number: &serde_json::Number) -> i64 {
+fn rounded(number: &serde_json::Number) -> i64 {
     number.as_i64().unwrap_or_else(|| number.as_f64().unwrap_or_default().round() as i64)
 }
 

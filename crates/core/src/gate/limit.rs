@@ -92,7 +92,7 @@ impl InFlightLimit {
         let used = (in_flight + 1) as f64;
         self.limit = (self.limit.min(used) * config.in_flight_decrease).max(1.0);
         self.threshold = self.limit;
-        self.trouble(now);
+        self.end_ramp(now);
     }
 
     /// Keeps a failed request from making room for the next one, before anything has succeeded.
@@ -106,7 +106,7 @@ impl InFlightLimit {
     }
 
     /// Ends the growth with time: from now on only successes raise the limit.
-    pub(super) fn trouble(&mut self, now: Timestamp) {
+    pub(super) fn end_ramp(&mut self, now: Timestamp) {
         self.reduced_at = Some(now);
         self.ramp_at = None;
     }
@@ -115,7 +115,7 @@ impl InFlightLimit {
     pub(super) fn restart(&mut self, now: Timestamp) {
         self.limit = 1.0;
         self.threshold = f64::INFINITY;
-        self.trouble(now);
+        self.end_ramp(now);
     }
 }
 

@@ -85,7 +85,7 @@ impl Gate {
         let wait = hint.map_or(Duration::ZERO, |hint| hint.min(ceiling)).max(self.backoff(hint));
         let until = now.after(wait);
         if hint.is_some_and(|hint| hint > ceiling) {
-            self.limit.trouble(now);
+            self.limit.end_ramp(now);
             return self.probe_after(ticket, wait, HoldReason::RateLimit, now);
         }
         if is_probe {
@@ -101,7 +101,7 @@ impl Gate {
             (Some(hold), true) => hold.until = hold.until.max(until),
             (None, _) if is_lone && self.accepted > request.grant => {
                 self.rate.forgive();
-                self.limit.trouble(now);
+                self.limit.end_ramp(now);
             }
             (hold, _) => {
                 let before = hold.take();
@@ -111,7 +111,7 @@ impl Gate {
                     self.suspect_chance(request);
                 }
                 match self.rate.refused(now, until, &self.config) {
-                    true => self.limit.trouble(now),
+                    true => self.limit.end_ramp(now),
                     false => self.limit.restart(now),
                 }
             }
@@ -171,7 +171,7 @@ impl Gate {
         if signal.is_overload() {
             self.limit.reduce(request.sent, now, self.in_flight.len(), &self.config);
         } else {
-            self.limit.trouble(now);
+            self.limit.end_ramp(now);
         }
         if request.has_started {
             return;

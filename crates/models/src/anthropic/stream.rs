@@ -122,7 +122,7 @@ impl Decode for Decoder {
             }
             "message_stop" => self.end(out),
             "error" => return Err(DecodeError::ServiceError(serde_json::from_str(&event.data)?)),
-            "message" => self.whole(&event.data, out)?,
+            "message" => self.take_message(&event.data, out)?,
             // `ping`, and event types this version does not know.
             _ => {}
         }
@@ -149,7 +149,7 @@ fn stop(reason: &str) -> ModelStop {
 
 impl Decoder {
     /// Decodes an answer that a gateway sent whole although streaming was requested.
-    fn whole(&mut self, data: &str, out: &mut PieceBuffer) -> Result<(), DecodeError> {
+    fn take_message(&mut self, data: &str, out: &mut PieceBuffer) -> Result<(), DecodeError> {
         let WholeAnswer { id, model, content, stop_reason, usage } = serde_json::from_str(data)?;
         out.identify(id.as_deref(), model.as_deref());
         for block in content {

@@ -219,7 +219,7 @@ impl Decoder {
     }
 
     /// Decodes an answer that a server sent whole although streaming was requested.
-    fn whole(&mut self, data: &str, out: &mut PieceBuffer) -> Result<(), DecodeError> {
+    fn take_response(&mut self, data: &str, out: &mut PieceBuffer) -> Result<(), DecodeError> {
         let mut response: Response = serde_json::from_str(data)?;
         if response.status.as_deref() == Some("failed") {
             return Err(failed(response));
@@ -287,7 +287,7 @@ impl Decode for Decoder {
             "response.failed" => return Err(failed(envelope.response()?)),
             "error" => return Err(DecodeError::ServiceError(serde_json::from_str(data)?)),
             "" if envelope.object.as_ref().is_some_and(|object| object == "response") => {
-                self.whole(data, out)?;
+                self.take_response(data, out)?;
             }
             "" if event.name.as_deref() == Some("error") || envelope.error.is_some() => {
                 return Err(DecodeError::ServiceError(serde_json::from_str(data)?));

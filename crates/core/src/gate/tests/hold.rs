@@ -84,7 +84,7 @@ fn a_clock_that_is_set_back_a_day_changes_no_wait() {
 fn background_work_learns_of_an_outage_that_follows_a_wait_for_capacity() {
     let mut gate = gate();
     let busy: Vec<_> = (0..8).map(|session| ask(&mut gate, session, at(0)).0).collect();
-    gate.limit.trouble(at(0));
+    gate.limit.end_ramp(at(0));
     let ticket = gate.request(background(9), at(1)).unwrap();
     assert_eq!(reported(&gate.advance(at(1001 + 250))), [(ticket, None)], "held for capacity");
     for busy in busy {
