@@ -37,7 +37,7 @@ static SUITES: &[Suite] = &[
     suite(2, "budao-tools", IT, "no_swap_of_a_component_leads_out"),
     suite(3, "budao-claude", None, "no_setting_becomes_a_flag"),
     suite(4, "budao-tools", IT, "only_a_shell_acts_on_what_looks_like_a_command"),
-    suite(5, "budao-hostile", IT, "nothing_anybody_writes_makes_us_connect"),
+    suite(5, "budao-hostile", IT, "no_text_makes_the_program_connect"),
     suite(6, "budao-scrub", Some("scrub"), "no_secret_"),
     suite(6, "budao-scrub", Some("scrub"), "touches_fewer_than_one_made_line"),
     suite(6, "budao-scrub", Some("scrub"), "a_cut_at_every_character_changes_nothing"),

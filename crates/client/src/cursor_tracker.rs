@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn another_epoch_is_told_and_never_mixed_in() {
+    fn another_epoch_is_reported_and_never_mixed_in() {
         let mut thread = thread(4);
         let other = Event { epoch: Some("e2".into()), ..frame(5, 4) };
         assert!(matches!(thread.classify(&other), FrameStatus::OtherEpoch(_)));

@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_came_with_its_call_from_another_server_is_told_to_stop_it() {
+    fn a_process_that_moved_servers_with_its_call_is_asked_to_stop_it() {
         let mut roster = Roster::default();
         let id = connect(&mut roster, "w-1");
         let key = shown(false).key();

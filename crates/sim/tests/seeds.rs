@@ -68,7 +68,7 @@ fn the_same_seed_gives_the_same_bytes() {
 
 /// The clock was set back by an hour and the writer of a session died: its lease would have bound everybody for that hour.
 #[test]
-fn a_lease_from_before_the_clock_was_set_back_binds_nobody_for_long() {
+fn a_lease_from_before_the_clock_was_set_back_blocks_no_writer_for_long() {
     let script = Script::in_world(653, World::Served);
     assert_eq!(run(&script).violations, [], "seed 653");
 }
@@ -94,7 +94,7 @@ fn seeds_that_once_broke_a_promise_do_not_any_more() {
 
 /// A second request to stop, or a clock set back meanwhile, made a process write down that its calls were cancelled.
 #[test]
-fn a_process_that_stops_does_not_say_that_somebody_stopped_its_calls() {
+fn a_stopping_process_does_not_record_its_calls_as_cancelled() {
     for seed in [759, 1786, 2713] {
         let script = Script::in_world(seed, World::Engine);
         assert_eq!(run(&script).violations, [], "seed {seed}");

@@ -62,7 +62,7 @@ mod tests {
     use std::{io::ErrorKind, net::TcpStream};
 
     #[test]
-    fn a_taken_address_refuses_and_nobody_else_gets_it() {
+    fn a_reserved_address_refuses_connections_and_is_given_out_once() {
         let refusing = Refusing::take();
         let refused = TcpStream::connect(refusing.address()).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_silent_line_stays_open_until_it_is_told_to_end() {
+    async fn a_silent_connection_stays_open_until_it_is_closed() {
         let proxy = echo(4).await;
         proxy.plan(|_| ConnectionPlan::down(Lane::default().cut(2, Ending::Silence)));
         let mut stream = TcpStream::connect(proxy.address()).await.unwrap();

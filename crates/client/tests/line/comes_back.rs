@@ -14,7 +14,7 @@ fn complete() -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn a_cut_line_is_told_and_taken_up_with_its_cursor_and_what_was_not_answered() {
+async fn a_lost_connection_is_reported_and_resumes_with_its_cursor_and_unanswered_commands() {
     let server = Server::new().await;
     let (mut call, session, mut events) = server.attached(server.client()).await;
     call.frame(1, 0).await;
@@ -94,7 +94,7 @@ async fn a_missing_frame_is_asked_for_once_and_then_it_is_a_gap() {
 }
 
 #[tokio::test]
-async fn another_history_is_told_and_never_mixed_in() {
+async fn another_history_is_reported_and_never_mixed_in() {
     let server = Server::new().await;
     let (mut call, _session, mut events) = server.attached(server.client()).await;
     call.frame(1, 0).await;
@@ -113,7 +113,7 @@ async fn another_history_is_told_and_never_mixed_in() {
 }
 
 #[tokio::test]
-async fn what_was_removed_is_told_and_the_events_go_on_behind_it() {
+async fn removed_events_are_reported_and_later_events_follow() {
     let server = Server::new().await;
     for (metadata, kind, next) in [
         (json!({"status": "gap", "lost": [2, 5], "reason": "count"}), Kind::HistoryGap, 6),

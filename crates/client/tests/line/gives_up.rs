@@ -95,7 +95,7 @@ async fn who_lets_go_of_a_session_says_good_bye_and_does_not_come_back() {
 }
 
 #[tokio::test]
-async fn a_command_given_while_it_knocks_in_vain_is_told_why() {
+async fn a_command_during_failed_reconnects_fails_with_their_reason() {
     let server = Server::new().await;
     let (call, session, mut events) = server.attached(server.client()).await;
     drop(call);

@@ -12,7 +12,7 @@ use crate::server::{Server, ServerConnection, failed, positions, soon};
 type CommandTask = JoinHandle<Result<Event, Error>>;
 
 #[tokio::test]
-async fn an_answer_comes_though_nobody_reads_and_then_everything_is_read_in_order() {
+async fn an_answer_arrives_without_a_reader_and_all_events_are_read_in_order_later() {
     let server = Server::new().await;
     let (mut call, session, mut events) = server.attached(server.client().inbox(2)).await;
     let asking = tokio::spawn(async move { session.send("go").await });

@@ -105,7 +105,7 @@ fn schemas(address: &str) -> Vec<Value> {
 /// Goal: no connection. Method: a listener on this machine, and addresses of it, in many spellings, in schemas of tools,
 /// in paths and arguments of the file tools, in documents, skills and answers of peers; nobody may have knocked.
 #[tokio::test]
-async fn nothing_anybody_writes_makes_us_connect() {
+async fn no_text_makes_the_program_connect() {
     let sink = TcpListener::bind("127.0.0.1:0").unwrap();
     sink.set_nonblocking(true).unwrap();
     let all = addresses(sink.local_addr().unwrap().port());

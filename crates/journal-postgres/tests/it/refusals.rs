@@ -209,7 +209,7 @@ async fn a_setting_of_the_role_counts_and_a_server_that_takes_no_writes_is_read_
 }
 
 #[tokio::test]
-async fn a_role_without_a_free_connection_is_told_so_at_opening() {
+async fn a_role_without_a_free_connection_is_refused_at_opening_with_the_reason() {
     let Some(server) = PostgresServer::start() else { return };
     server.sql("CREATE ROLE limited LOGIN CONNECTION LIMIT 0");
     let fault = refused(&format!("postgres://limited@{}/postgres", server.address())).await;

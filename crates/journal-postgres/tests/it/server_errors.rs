@@ -35,7 +35,7 @@ async fn try_append(journal: &Postgres, lease: &Lease, head: u64) -> Result<u64,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_error_of_the_server_is_told_by_its_kind_leaves_nothing_and_passes() {
+async fn an_error_of_the_server_has_its_kind_writes_nothing_and_passes() {
     let Some(server) = PostgresServer::shared() else { return };
     for (code, kind) in [
         ("53100", Kind::DiskFull),
@@ -165,7 +165,7 @@ async fn wake_ups_that_the_server_refuses_delay_followers_and_stop_no_append() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_of_the_server_is_told_leaves_nothing_and_passes_when_there_is_room() {
+async fn a_full_disk_of_the_server_is_reported_writes_nothing_and_passes_once_there_is_space() {
     let Some(server) = PostgresServer::start_beside_small_disk() else { return };
     let disk = server.small_disk().display().to_string();
     server.sql(&format!("CREATE TABLESPACE small LOCATION '{disk}'"));

@@ -301,7 +301,7 @@ async fn an_answer_ends_at_its_end_marker_though_the_connection_stays_open() {
 
 #[rstest]
 #[tokio::test]
-async fn nobody_listens(#[values(A, O, R, G)] wire: Wire) {
+async fn an_address_without_a_listener(#[values(A, O, R, G)] wire: Wire) {
     let nobody = Refusing::take();
     let base = format!("http://{}", nobody.address());
     let model = wire.model(&base, &Arc::default(), Limits::default());

@@ -70,7 +70,7 @@ fn duplicate_ids_are_refused() {
 }
 
 #[test]
-fn everything_that_does_not_fit_is_told_at_once() {
+fn all_mismatches_of_a_plan_are_reported_together() {
     let tasks = json!([{"id": []}, {"prompt": " "}, 7, {"id": "x".repeat(65), "prompt": "p"}]);
     let reasons = refused(tasks);
     assert_eq!(reasons.len(), 4, "{reasons:#?}");

@@ -102,7 +102,7 @@ fn given_tasks_that_are_no_plan_are_refused_before_anything_begins() {
 }
 
 #[test]
-fn a_planner_that_writes_no_plan_is_told_why_and_asked_once_more() {
+fn a_planner_without_a_valid_plan_gets_the_reason_and_one_more_attempt() {
     let mut play = Play::new();
     play.plan(false);
     let first = play.jobs()[0].clone();
@@ -142,7 +142,7 @@ fn a_planner_that_fails_ends_the_run_with_its_fault() {
 }
 
 #[test]
-fn one_failing_task_does_not_sink_the_others_and_the_aggregator_is_told() {
+fn a_failing_task_does_not_stop_the_others_and_is_reported_to_the_aggregator() {
     let mut play = Play::solving(json!(["one", "two"]));
     assert_eq!(play.solve("1", failed(Kind::ModelOverloaded)), ["fault_raised", "task_ended"]);
     assert_eq!(play.tasks_at_work(), ["2"]);
@@ -287,7 +287,7 @@ fn a_declined_plan_is_not_carried_out() {
 }
 
 #[test]
-fn a_plan_nobody_confirms_is_given_up() {
+fn an_unconfirmed_plan_expires() {
     let mut play = Play::new();
     play.plan(true);
     play.answer(PLAN);

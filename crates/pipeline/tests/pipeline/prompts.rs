@@ -7,14 +7,14 @@ use serde_json::json;
 use crate::play::{Play, cancelled, completed, failed};
 
 #[test]
-fn the_planner_is_told_what_a_plan_is_and_what_was_wrong() {
+fn the_planner_gets_the_form_of_a_plan_and_the_mistakes_of_its_last_one() {
     let refused = plan::read("no").unwrap_err();
     let told = prompt::planner("Why is the sky blue?", Some(&refused), Lang::default());
     insta::assert_snapshot!(told);
 }
 
 #[test]
-fn a_solver_is_told_its_task_and_what_the_planner_added() {
+fn a_solver_gets_its_task_and_the_notes_of_the_planner() {
     let draft = plan::coerce(json!([{"prompt": "count"}, {"prompt": "count", "unit": "lines"}]));
     let tasks = draft.unwrap().tasks;
     assert_eq!(prompt::solver(&tasks[0], 1), "count");
@@ -25,7 +25,7 @@ fn a_solver_is_told_its_task_and_what_the_planner_added() {
 }
 
 #[test]
-fn the_aggregator_is_told_every_result_and_every_failure_with_its_reason() {
+fn the_aggregator_gets_every_result_and_every_failure_with_its_reason() {
     let mut play = Play::solving(json!(["count apples", "count pears", "count plums"]));
     play.solve("1", completed("7 apples"));
     play.solve("2", failed(Kind::ModelOverloaded));

@@ -68,7 +68,7 @@ fn exits(fault: &Fault) -> Vec<String> {
 /// Goal: zero leaks over formats × places × exits. Method: every format once at every place, scrubbed as whatever
 /// leaves is scrubbed, told to everybody; neither the secret nor 12 characters of it may come out.
 #[test]
-fn no_secret_in_a_fault_reaches_anybody() {
+fn no_secret_in_a_fault_reaches_any_audience() {
     let scrubber = Scrubber::new();
     let (mut formats, mut pairs, mut leaks) = (Vec::new(), 0, Vec::new());
     for secret in secrets() {

@@ -73,7 +73,7 @@ fn the_message_stays_useful() {
 }
 
 #[test]
-fn a_trace_is_told_as_a_count() {
+fn a_stack_trace_is_reduced_to_a_count() {
     let texts = [
         "Error: connect ECONNREFUSED\n    at TCPConnectWrap.afterConnect [as oncomplete] (node:net:1595:16)\n    at async main (file:///srv/app/index.mjs:4:3)\nretrying".to_owned(),
         "Traceback (most recent call last):\n  File \"/srv/app.py\", line 3, in <module>\n    main()\n  File \"/srv/app.py\", line 2, in main\n    raise KeyError(\"x\")\nKeyError: 'x'".to_owned(),
