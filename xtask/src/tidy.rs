@@ -69,6 +69,8 @@ enum Rule {
     TypeName,
     /// A field is a noun, not a question word.
     FieldName,
+    /// A test's name is a plain statement.
+    TestName,
     /// A doc comment has more than two words.
     ShortDoc,
     /// A header has at most twelve lines of prose.
@@ -187,6 +189,10 @@ fn inspect(file: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<Finding
     if needs_header(file) && !has_header(text) {
         let message = "does not begin with a header (`//!`) that says what it is".to_owned();
         findings.push(finding(0, Rule::ModuleHeader, message));
+    }
+    if is_rust {
+        let names = words::test_names(text).into_iter();
+        findings.extend(names.map(|(line, message)| finding(line, Rule::TestName, message)));
     }
     if needs_header(file) {
         findings.extend(inspect_words(file, text));

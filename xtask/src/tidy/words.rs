@@ -51,6 +51,10 @@ const PARTICIPLES: &[&str] = &[
 /// Nouns that end like a participle.
 const NOUNS: &[&str] = &["Seed", "Speed", "Feed", "Need", "Bed"];
 
+/// Words of the former dialect that are in no test's name.
+const TEST_WORDS: &[&str] =
+    &["told", "whoever", "nobody", "somebody", "anybody", "everybody", "hears", "heard"];
+
 /// Lines of a header, code examples left out.
 const HEADER_LINES_MAX: usize = 12;
 
@@ -111,6 +115,23 @@ pub(super) fn question_fields(text: &str) -> Vec<(usize, String)> {
     };
     let lines = text.lines().enumerate().take_while(|(_, line)| *line != "mod tests {");
     lines.filter_map(|(index, line)| Some((index + 1, named(line)?))).collect()
+}
+
+/// Tests whose name is no plain statement.
+pub(super) fn test_names(text: &str) -> Vec<(usize, String)> {
+    let mut is_test = false;
+    let mut found = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim_start();
+        is_test |= line == "#[test]" || line.starts_with("#[tokio::test");
+        let declared = line.trim_start_matches("async ").strip_prefix("fn ");
+        let Some((name, _)) = declared.and_then(|rest| rest.split_once('(')) else { continue };
+        let is_banned = name.split('_').any(|word| TEST_WORDS.contains(&word));
+        if std::mem::take(&mut is_test) && is_banned {
+            found.push((index + 1, format!("names a test `{name}`, which is no plain statement")));
+        }
+    }
+    found
 }
 
 /// Doc comments of one line and one or two words.
@@ -198,6 +219,14 @@ mod tests {
                     let what: u8 = 1;\n    whatever: u8,\n    // why: it is so,\nmod tests {\n    what: u8,\n";
         let lines: Vec<usize> = question_fields(text).into_iter().map(|(line, _)| line).collect();
         assert_eq!(lines, [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_test_is_named_by_a_plain_statement() {
+        let text = "#[test]\nfn a_is_told() {}\n#[tokio::test(x)]\nasync fn nobody_b() {}\n\
+                    fn told() {}\n#[test]\nfn a_is_untold() {}\n";
+        let lines: Vec<_> = test_names(text).into_iter().map(|(line, _)| line).collect();
+        assert_eq!(lines, [2, 4]);
     }
 
     #[test]
