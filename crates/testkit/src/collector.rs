@@ -88,7 +88,7 @@ impl Collector {
                 came.changed().await.expect("the shelf is here");
             }
         };
-        let in_time = tokio::time::timeout(Duration::from_secs(30), wait).await;
+        let in_time = tokio::time::timeout(Duration::from_secs(120), wait).await;
         assert!(in_time.is_ok(), "the spans did not come; these did: {:#?}", self.spans());
         self.spans()
     }

@@ -199,7 +199,7 @@ async fn no_process_remains_after_the_engine_stops() {
     let began = std::time::Instant::now();
     real.engine.shutdown(Duration::ZERO).await;
     assert!(pids.iter().all(|pid| !is_alive(pid)), "{pids:?}");
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
 }
 
 #[tokio::test]

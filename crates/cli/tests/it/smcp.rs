@@ -162,7 +162,7 @@ fn the_time_of_a_call_covers_the_connection() {
     {
         let began = Instant::now();
         let late = run(&url, args);
-        assert!(began.elapsed() < Duration::from_secs(8), "{args:?}: {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(20), "{args:?}: {:?}", began.elapsed());
         assert_eq!(late.status.code(), Some(1));
         assert!(text(&late.stderr).contains("ERR_"), "{}", text(&late.stderr));
     }

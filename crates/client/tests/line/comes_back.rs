@@ -184,7 +184,7 @@ async fn a_server_that_stops_says_when_to_come_back_and_is_taken_at_its_word_wit
 #[tokio::test]
 async fn a_silent_line_is_lost_and_what_is_no_event_is_skipped() {
     let server = Server::new().await;
-    let client = server.client().silence(Duration::from_millis(300));
+    let client = server.client().silence(Duration::from_secs(2));
     let (mut call, _session, mut events) = server.attached(client).await;
     call.say_raw(Message::text("not an event")).await;
     call.say_raw(Message::binary(vec![1, 2, 3])).await;

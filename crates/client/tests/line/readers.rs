@@ -28,7 +28,7 @@ async fn an_answer_arrives_without_a_reader_and_all_events_are_read_in_order_lat
 #[tokio::test]
 async fn a_reader_who_takes_long_is_no_silence_of_the_line() {
     let server = Server::new().await;
-    let silence = Duration::from_millis(300);
+    let silence = Duration::from_secs(1);
     let client = server.client().inbox(2).silence(silence);
     let (mut call, _session, mut events) = server.attached(client).await;
     for seq in 1..=6 {

@@ -16,7 +16,7 @@ use tokio_tungstenite::{
 };
 
 /// Nothing here takes this long unless it hangs.
-pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(TEST_TIMEOUT, what).await.expect("in time")

@@ -12,7 +12,10 @@ use budao_core::{
 };
 use budao_journal::{Access, Admin as _, Backend as _};
 use budao_journal_postgres::{Credentials, Postgres, PostgresBackend, PostgresOptions};
-use budao_testkit::postgres::{PostgresServer, ROLE_WITH_PASSWORD};
+use budao_testkit::{
+    port::Refusing,
+    postgres::{PostgresServer, ROLE_WITH_PASSWORD},
+};
 
 async fn open_as(url: &str, credentials: &Credentials) -> Result<Postgres, Fault> {
     Postgres::open(url, Access::Create, credentials, world(), PostgresOptions::default()).await
@@ -42,7 +45,8 @@ fn tables(server: &PostgresServer) -> String {
 #[tokio::test]
 async fn a_server_that_is_not_there_is_named_with_its_address() {
     let Some(server) = PostgresServer::shared() else { return };
-    let closed = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+    let nobody = Refusing::take();
+    let closed = nobody.address();
     let fault = refused(&server.url_at(closed, "a")).await;
     assert_eq!(fault.kind(), Kind::JournalUnreachable, "{fault:?}");
     assert_eq!(fact(&fault, Fact::Path), format!("postgres://postgres@{closed}/postgres"));

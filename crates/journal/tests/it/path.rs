@@ -47,7 +47,7 @@ fn state(directory: &Path) -> Vec<FileState> {
 
 /// A fault that comes in time.
 async fn bounded(name: &'static str, wait: impl Future<Output = Fault>) -> (&'static str, Fault) {
-    let done = tokio::time::timeout(Duration::from_secs(20), wait).await;
+    let done = tokio::time::timeout(Duration::from_secs(120), wait).await;
     (name, done.unwrap_or_else(|_| panic!("{name} hangs")))
 }
 
@@ -284,7 +284,7 @@ async fn files_under_the_names_of_watermark_and_reserve_keep_their_content() {
         node(&directory.path().join(name), FileType::Fifo);
     }
     let opened = Sqlite::open(&path, world(), options);
-    let opened = tokio::time::timeout(Duration::from_secs(20), opened).await;
+    let opened = tokio::time::timeout(Duration::from_secs(120), opened).await;
     opened.expect("a pipe is not waited for").unwrap().close().await;
 }
 

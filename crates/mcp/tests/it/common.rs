@@ -15,7 +15,7 @@ use budao_tools::{CallContext, Toolbox, isolation};
 use serde_json::Value;
 
 /// Nothing here takes this long unless it hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The fake server with these behaviours.
 pub(crate) fn fake(args: &[&str]) -> McpServerConfig {

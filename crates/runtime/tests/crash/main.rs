@@ -108,7 +108,7 @@ fn victim(directory: &Path) -> ExitCode {
             }
             None => {
                 let session = agent.session().await.expect("opens");
-                std::fs::write(directory.join("session"), session.id().to_string()).expect("kept");
+                keep_id(directory, session.id());
                 let armed = storm::arm();
                 session.send("Write three lines.").await.expect("accepted");
                 (session, armed)
@@ -126,6 +126,13 @@ fn victim(directory: &Path) -> ExitCode {
         }
     });
     ExitCode::SUCCESS
+}
+
+/// Whole or not at all: the process may be killed while it writes.
+fn keep_id(directory: &Path, session: SessionId) {
+    let unfinished = directory.join("session.new");
+    std::fs::write(&unfinished, session.to_string()).expect("written");
+    std::fs::rename(unfinished, directory.join("session")).expect("kept");
 }
 
 fn is_settled(session: &Session) -> bool {

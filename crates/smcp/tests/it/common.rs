@@ -38,7 +38,7 @@ pub(crate) fn config() -> Config {
 }
 
 pub(crate) async fn start(config: Config) -> RunningHub {
-    start_on(config, 0).await
+    start_on(config, budao_testkit::port::free()).await
 }
 
 pub(crate) async fn start_on(config: Config, port: u16) -> RunningHub {

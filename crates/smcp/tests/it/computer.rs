@@ -223,7 +223,7 @@ async fn a_call_is_ended_at_its_deadline_and_when_it_is_cancelled() {
     let began = Instant::now();
     let late = call(&agent, "my_tools__slow", json!({}), 1).await.unwrap_err();
     assert_eq!((late.kind(), smcp_code(late.kind())), (Kind::DeadlinePassed, 4004), "{late}");
-    assert!(began.elapsed() < Duration::from_secs(4));
+    assert!(began.elapsed() < Duration::from_secs(20));
     let cancel = CancellationToken::new();
     let stop = cancel.clone();
     let asking = agent.clone();

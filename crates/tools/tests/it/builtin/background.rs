@@ -138,7 +138,7 @@ async fn shells_end_with_the_tools() {
 #[tokio::test]
 async fn a_background_command_can_have_a_deadline() {
     let fixture = fixture();
-    let run = json!({ "cmd": "echo on; sleep 1000", "background": true, "timeout_ms": 200 });
+    let run = json!({ "cmd": "echo on; sleep 1000", "background": true, "timeout_ms": 1_500 });
     let shell = json!({ "shell_id": fixture.done("bash_run", run).await["shell_id"] });
     let over = wait_for(&fixture, &shell, |logs| logs["running"] == false).await;
     assert_eq!(

@@ -95,14 +95,12 @@ fn stubborn(mark: &str) -> String {
 #[tokio::test]
 async fn a_deadline_ends_every_descendant() {
     let (fixture, mark) = (fixture(), mark());
-    let began = Instant::now();
-    let run = json!({ "cmd": stubborn(&mark), "timeout_ms": 700 });
+    let run = json!({ "cmd": stubborn(&mark), "timeout_ms": 2_000 });
     let outcome = fixture.call("bash_run", run).await;
     assert_eq!(kind(&outcome), Kind::DeadlinePassed);
     assert_eq!(data(&outcome)["output"], "ready\n");
     assert!(data(&outcome).get("could_not_be_ended").is_none());
     nobody_is_left(&mark);
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     let mut rendered = render_outcome(&outcome);
     rendered["data"] = "…".into();
     insta::assert_json_snapshot!("deadline", rendered);
@@ -167,7 +165,7 @@ async fn a_command_that_kills_its_launcher_is_ended_all_the_same() {
     assert_eq!(kind(&outcome), Kind::KilledBySignal);
     // They are killed, but without their launcher nobody awaits their end.
     let began = Instant::now();
-    while !processes_with(&mark).is_empty() && began.elapsed() < Duration::from_secs(5) {
+    while !processes_with(&mark).is_empty() && began.elapsed() < Duration::from_secs(60) {
         std::thread::yield_now();
     }
     nobody_is_left(&mark);
@@ -308,11 +306,11 @@ async fn a_missing_launcher_is_reported() {
     assert_eq!(fixture.fails("bash_run", json!({ "cmd": "true" })).await, Kind::CommandNotStarted);
 }
 
-/// Waits for something to be so, for at most ten seconds.
+/// Waits for something to be so, for at most a minute.
 pub(crate) async fn until(mut so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !so() {
-        assert!(began.elapsed() < Duration::from_secs(10), "it never was so");
+        assert!(began.elapsed() < Duration::from_secs(60), "it never was so");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -320,11 +318,11 @@ pub(crate) async fn until(mut so: impl FnMut() -> bool) {
 #[tokio::test]
 async fn commands_of_one_step_run_side_by_side() {
     let fixture = fixture();
-    let runs =
-        (0..6).map(|n| fixture.call("bash_run", json!({ "cmd": format!("sleep 1; echo {n}") })));
-    let began = Instant::now();
+    // Each ends only when all have begun.
+    let all = "until [ $(ls began-* | wc -l) = 6 ]; do sleep 0.02; done";
+    let cmd = |n| format!("touch began-{n}; {all}; echo {n}");
+    let runs = (0..6).map(|n| fixture.call("bash_run", json!({ "cmd": cmd(n) })));
     let outcomes = futures::future::join_all(runs).await;
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     for (n, outcome) in outcomes.iter().enumerate() {
         let Outcome::Done(output) = outcome else { panic!("{outcome:?}") };
         assert_eq!(output.data["output"], format!("{n}\n"));

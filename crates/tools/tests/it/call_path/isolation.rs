@@ -83,7 +83,6 @@ async fn a_tool_that_panics_before_its_first_wait_or_while_dropped_is_caught() {
 
 #[tokio::test]
 async fn a_tool_that_never_returns_is_stopped_at_its_deadline() {
-    let before = Instant::now();
     let toolbox = of(any("never", |_, _| async {
         std::future::pending::<()>().await;
         Ok(json!(null))
@@ -93,7 +92,6 @@ async fn a_tool_that_never_returns_is_stopped_at_its_deadline() {
     assert_eq!(failure.fault.row().error_type, ErrorType::Aborted);
     assert!(!failure.fault.row().retryable);
     assert_eq!(failure.fault.detail().number(Fact::TimeoutMs), Some(60));
-    assert!(before.elapsed() < Duration::from_secs(5));
     until(|| toolbox.counts().abandoned == 0).await;
     support::still_works(&toolbox).await;
 }
@@ -110,19 +108,20 @@ async fn the_deadline_of_the_tool_counts_not_the_general_one() {
 
 #[tokio::test]
 async fn a_tool_that_stops_when_cancelled_is_aborted_whatever_it_returns() {
-    let aborted = run(any("obeys", |_, context| async move {
+    let patient = || Limits { kill_grace: Duration::from_secs(60), ..quick() };
+    let obeys = any("obeys", |_, context| async move {
         context.cancel.cancelled().await;
         Ok(json!({ "ok": false, "error": "stopped", "data": { "rows": 3 } }))
-    }))
-    .await;
+    });
+    let aborted = run_in(&of(obeys), isolation::context_with(patient())).await;
     let failure = failed(aborted);
     assert_eq!(failure.fault.kind(), Kind::DeadlinePassed);
     assert_eq!(failure.data, Some(json!({ "rows": 3 })));
-    let finished = run(any("finishes", |_, context| async move {
+    let finishes = any("finishes", |_, context| async move {
         context.cancel.cancelled().await;
         Ok(json!("committed"))
-    }))
-    .await;
+    });
+    let finished = run_in(&of(finishes), isolation::context_with(patient())).await;
     assert_eq!(done(finished).data, json!("committed"), "what was done was done");
 }
 
@@ -140,10 +139,8 @@ async fn a_tool_that_blocks_a_thread_is_abandoned_and_counted() {
         }
     }));
     // One thread for everything else: were the tool on it, nothing below would run.
-    let before = Instant::now();
     let outcome = run_in(&toolbox, isolation::context_with(quick())).await;
     assert_eq!(kind(&outcome), Some(Kind::ToolAbandoned));
-    assert!(before.elapsed() < Duration::from_secs(5));
     assert_eq!(toolbox.counts().abandoned, 1);
     support::still_works(&toolbox).await;
     let_go.store(true, Ordering::Relaxed);
@@ -320,7 +317,8 @@ async fn any_output_fits_its_cap() {
 
 #[tokio::test]
 async fn nothing_returned_is_a_success_without_data() {
-    assert_eq!(done(run(any("nothing", |_, _| async { Ok(json!(null)) })).await).data, json!(null));
+    let toolbox = of(any("nothing", |_, _| async { Ok(json!(null)) }));
+    assert_eq!(done(run_in(&toolbox, isolation::context()).await).data, json!(null));
 }
 
 #[tokio::test]
@@ -380,9 +378,16 @@ async fn calls_of_one_step_run_together_up_to_a_limit() {
 
 #[tokio::test]
 async fn many_blocking_calls_do_not_keep_a_quick_one_waiting() {
-    let toolbox = of(any("blocks", |_, _| async {
-        std::thread::sleep(Duration::from_millis(1_500));
-        Ok(json!(null))
+    let let_go = Arc::new(AtomicBool::new(false));
+    let seen = let_go.clone();
+    let toolbox = of(any("blocks", move |_, _| {
+        let let_go = seen.clone();
+        async move {
+            while !let_go.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Ok(json!(null))
+        }
     }))
     .with(any("quick", |_, _| async { Ok(json!("quick")) }))
     .unwrap();
@@ -390,10 +395,10 @@ async fn many_blocking_calls_do_not_keep_a_quick_one_waiting() {
         .map(|_| tokio::spawn(ready(&toolbox, "blocks").run(isolation::context())))
         .collect();
     until(|| toolbox.counts().running == 16).await;
-    let before = Instant::now();
     let outcome = ready(&toolbox, "quick").run(isolation::context()).await;
     assert_eq!(done(outcome).data, json!("quick"));
-    assert!(before.elapsed() < Duration::from_millis(1_000), "{:?}", before.elapsed());
+    assert_eq!(toolbox.counts().running, 16, "they still block");
+    let_go.store(true, Ordering::Relaxed);
     for call in blocked {
         assert!(call.await.unwrap().is_done());
     }

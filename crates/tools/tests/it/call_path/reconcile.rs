@@ -103,7 +103,8 @@ async fn a_reconcile_function_that_panics_hangs_or_returns_too_much_leaves_the_c
     quietly();
     let build = |tool: RawTool| Toolbox::builder().add(tool).unwrap().build();
     let panics = build(odd(|_| panic!("at 10.1.2.3")));
-    let ReconcileResult::Failed(fault) = ask(&panics, "odd", json!({}), quick()).await else {
+    let ReconcileResult::Failed(fault) = ask(&panics, "odd", json!({}), Limits::default()).await
+    else {
         panic!("a panic is a failure")
     };
     assert_eq!(fault.kind(), Kind::ToolPanicked);
@@ -142,17 +143,18 @@ async fn a_call_that_its_deadline_cut_off_may_have_happened_unless_its_tool_know
             Err(error.into_failure("odd"))
         })
     };
+    let patient = || Limits { kill_grace: Duration::from_secs(60), ..quick() };
     let cases = [
-        (hangs(), true),
-        (fails_when_stopped(true), true),
-        (fails_when_stopped(false), false),
-        (hangs().options(ToolOptions::default().idempotent(true)), false),
-        (hangs().options(ToolOptions::read_only()), false),
+        (hangs(), quick(), true),
+        (fails_when_stopped(true), patient(), true),
+        (fails_when_stopped(false), patient(), false),
+        (hangs().options(ToolOptions::default().idempotent(true)), quick(), false),
+        (hangs().options(ToolOptions::read_only()), quick(), false),
     ];
-    for (number, (tool, expected)) in cases.into_iter().enumerate() {
+    for (number, (tool, limits, expected)) in cases.into_iter().enumerate() {
         let toolbox = Toolbox::builder().add(tool).unwrap().build();
         let call = toolbox.check_value("odd", json!({}), &quick()).unwrap();
-        let outcome = call.run(isolation::context_with(quick())).await;
+        let outcome = call.run(isolation::context_with(limits)).await;
         assert_eq!(outcome.fault().unwrap().kind(), Kind::DeadlinePassed, "{number}");
         assert_eq!(outcome.is_in_doubt(), expected, "{number}");
     }
