@@ -8,7 +8,7 @@ use std::{
     collections::BTreeSet,
     fs,
     io::{BufRead as _, BufReader},
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
     process::{Child, Command, Stdio},
     time::Duration,
@@ -17,7 +17,7 @@ use std::{
 use budao_client::{Client, Decision, Event, Events, Session};
 use budao_core::retry::RetryPolicy;
 use budao_testkit::{
-    program,
+    port, program,
     provider::{Provider, ReceivedRequest, Reply},
     proxy::{Ending, Proxy},
     sse,
@@ -47,8 +47,7 @@ struct Stage {
 
 impl Stage {
     fn new(agent: String) -> Self {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
+        let address = (Ipv4Addr::LOCALHOST, port::free()).into();
         Self { directory: tempfile::tempdir().unwrap(), address, agent }
     }
 
