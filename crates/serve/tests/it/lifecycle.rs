@@ -214,6 +214,18 @@ async fn a_stopping_server_gives_clients_a_retry_time() {
 }
 
 #[tokio::test]
+async fn a_stopping_server_waits_five_seconds_for_a_client_that_does_not_answer_its_close() {
+    let limit = budao_serve::Limits::default().close_timeout;
+    let setup = Setup::new(Script::new().say("fine"));
+    let stage = setup.with(|config| config.limits.close_timeout = limit).open().await;
+    let _silent = stage.client().await;
+    let began = std::time::Instant::now();
+    stage.stop().await;
+    assert_eq!(limit, Duration::from_secs(5));
+    assert!(began.elapsed() >= limit, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
 async fn sessions_past_their_time_are_removed() {
     let journal = memory();
     let setup = Setup::new(Script::new().say("fine")).on(&journal).with(|config| {

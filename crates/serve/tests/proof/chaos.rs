@@ -34,6 +34,10 @@ use crate::{
 /// Sessions at a time; each is heard over a line of its own.
 const SESSIONS: usize = 64;
 
+/// Cuts in a usual run, and with `BUDAO_FULL`.
+const SOME: u64 = 5_000;
+const ALL: u64 = 20_000;
+
 /// When a client thinks that its line is dead. Long against a machine that has other things to do: a client that gives up
 /// before it is answered never gets anywhere.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -54,8 +58,9 @@ struct StopCondition {
 impl StopCondition {
     fn of_environment() -> Self {
         let seconds = number("BUDAO_CHAOS_SECONDS");
+        let usual = if std::env::var_os("BUDAO_FULL").is_some() { ALL } else { SOME };
         Self {
-            cuts: number("BUDAO_CHAOS_CUTS").unwrap_or(20_000),
+            cuts: number("BUDAO_CHAOS_CUTS").unwrap_or(usual),
             until: seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
         }
     }

@@ -63,6 +63,8 @@ impl Setup {
             commands: many,
             tenant_commands: many,
             all_commands: many,
+            // Peers do not answer a close frame, and every fixture waits for that when it stops.
+            close_timeout: Duration::from_millis(200),
             ..Limits::default()
         };
         let limits = CoreLimits::default();
