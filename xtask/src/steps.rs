@@ -156,7 +156,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "features",
         about: "the program builds with the server alone; with --full without any part, and with each one alone",
-        budget: Duration::from_secs(90),
+        budget: Duration::from_secs(60),
         when: StepScope::Always,
         needs: &[],
         inputs: PROGRAMS,
@@ -174,7 +174,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "crash",
         about: "a process that writes a journal, killed 300 times",
-        budget: minutes(1),
+        budget: Duration::from_secs(45),
         when: StepScope::Always,
         needs: &[],
         inputs: PROGRAMS,
@@ -198,7 +198,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "sdk",
         about: "the hub passes the tests that the Python SDK has for its own",
-        budget: Duration::from_secs(45),
+        budget: Duration::from_secs(30),
         when: StepScope::Always,
         needs: &[Need::Peer("a2c-smcp-tests")],
         inputs: PROGRAMS,
@@ -207,7 +207,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "sim",
         about: "the runtime on virtual time, 5 000 seeds of faults and kills (20 000 with --full)",
-        budget: Duration::from_secs(40),
+        budget: Duration::from_secs(30),
         when: StepScope::Always,
         needs: &[],
         inputs: PROGRAMS,
@@ -221,7 +221,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "node",
         about: "the TypeScript client compiles and keeps its promises in Node",
-        budget: Duration::from_secs(40),
+        budget: Duration::from_secs(30),
         when: StepScope::Always,
         needs: &[Need::Tool("node"), Need::Peer("web"), Need::Peer("zod")],
         inputs: PROGRAMS,
@@ -230,7 +230,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "front-ends",
         about: "the released clients of AG-UI, CopilotKit and the AI SDK hold conversations with the real server",
-        budget: Duration::from_secs(40),
+        budget: Duration::from_secs(25),
         when: StepScope::Always,
         needs: &[
             Need::Tool("node"),
@@ -244,7 +244,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "python",
         about: "the Python package is typed and keeps its promises, against the real server",
-        budget: Duration::from_secs(50),
+        budget: Duration::from_secs(40),
         when: StepScope::Always,
         needs: &[Need::Peer("python-package")],
         inputs: PROGRAMS,
@@ -262,7 +262,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "browser",
         about: "the TypeScript client, the web page and the example chat keep their promises in Chromium",
-        budget: minutes(4),
+        budget: Duration::from_secs(320),
         when: StepScope::Always,
         needs: &[
             Need::Tool("node"),
@@ -291,7 +291,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "doctests",
         about: "the examples in the documentation work",
-        budget: Duration::from_secs(40),
+        budget: Duration::from_secs(20),
         when: StepScope::Always,
         needs: &[],
         inputs: EVERYTHING,
@@ -300,7 +300,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "docs",
         about: "rustdoc has no warning",
-        budget: Duration::from_secs(45),
+        budget: Duration::from_secs(40),
         when: StepScope::Always,
         needs: &[],
         inputs: EVERYTHING,
@@ -309,7 +309,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "examples",
         about: "every example builds; those in xtask/examples.toml do what they say",
-        budget: Duration::from_secs(40),
+        budget: Duration::from_secs(30),
         when: StepScope::Always,
         needs: &[],
         inputs: EVERYTHING,
@@ -318,7 +318,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "dependencies",
         about: "lock file, banned crates, the purity of core, fences",
-        budget: Duration::from_secs(30),
+        budget: Duration::from_secs(10),
         when: StepScope::Always,
         needs: &[],
         inputs: &[],
@@ -327,7 +327,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "tidy",
         about: "paths, module headers, unfinished work, links",
-        budget: Duration::from_secs(20),
+        budget: Duration::from_secs(10),
         when: StepScope::Always,
         needs: &[Need::Tool("git")],
         inputs: EVERYTHING,
@@ -372,7 +372,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "instructions",
         about: "a turn, an event and an append take no more instructions and allocations than was accepted",
-        budget: Duration::from_secs(45),
+        budget: Duration::from_secs(50),
         when: StepScope::Always,
         needs: &[Need::Tool("valgrind")],
         inputs: PROGRAMS,
@@ -383,7 +383,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "smoke",
         about: "every command README and the guides show (xtask/smoke.toml); with --full on the release binary",
-        budget: minutes(1),
+        budget: Duration::from_secs(45),
         when: StepScope::Always,
         needs: &[],
         inputs: EVERYTHING,
