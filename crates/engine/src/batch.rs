@@ -62,7 +62,7 @@ pub struct Batch {
 /// The answer to an earlier command, kept for repetitions of its id.
 #[derive(Debug)]
 pub(crate) struct RememberedAnswer {
-    id: CommandId,
+    pub(crate) id: CommandId,
     /// Hash of the command's body: the same id with another body is refused.
     body_hash: u64,
     answer: Answer,

@@ -36,7 +36,7 @@ pub use remote::{
 };
 pub use restart::{RestartDecision, RestartPolicy, WriterExit};
 pub use writer::{
-    CommitResult, HolderLiveness, NoReclaimer, SessionWriter, SpaceReclaimer, UnknownLiveness,
-    WriterConfig, session_busy, task_gone,
+    AnsweredCommands, CommandArrival, CommitResult, HolderLiveness, NoReclaimer, SessionWriter,
+    SpaceReclaimer, UnknownLiveness, WriterConfig, session_busy, task_gone,
 };
 pub use written::WrittenPositions;

@@ -130,6 +130,19 @@ pub struct CommitResult {
     pub wrote: bool,
 }
 
+/// Commands whose answer only the journal has.
+#[derive(Debug, Default)]
+pub struct AnsweredCommands(Vec<CommandId>);
+
+/// How a command reached the writer.
+#[derive(Clone, Copy, Debug)]
+pub enum CommandArrival<'a> {
+    /// It waits in the journal's inbox.
+    Inbox,
+    /// Its caller sent it to this process; with what [`SessionWriter::find_answered`] found.
+    Direct(&'a AnsweredCommands),
+}
+
 impl SessionWriter {
     /// Takes the lease and loads the session.
     ///
@@ -256,16 +269,29 @@ impl SessionWriter {
         true
     }
 
+    /// Asks the journal once which of these commands have an answer that this process does not remember.
+    pub async fn find_answered(&self, mut direct: Vec<CommandId>) -> AnsweredCommands {
+        let is_remembered =
+            |id: &CommandId| self.recent_answers.iter().any(|known| known.id == *id);
+        direct.retain(|id| !id.is_own() && !is_remembered(id));
+        if direct.is_empty() {
+            return AnsweredCommands::default();
+        }
+        // If the journal cannot tell, each caller asks the inbox.
+        AnsweredCommands(self.journal.answered(self.session, &direct).await.unwrap_or(direct))
+    }
+
     /// Admits a command that is new. A repetition gets its earlier answer from memory; if only the journal has that
     /// answer, the caller is sent to the inbox.
-    pub async fn admit(
+    pub fn admit(
         &self,
         state: &Session,
         command: &Command,
-        from_inbox: bool,
+        arrival: CommandArrival<'_>,
         reply: Reply<Answer>,
         batch: &mut Batch,
     ) -> Option<AdmittedCommand> {
+        let from_inbox = matches!(arrival, CommandArrival::Inbox);
         if state.head == 0 {
             // The lease was taken once and the session never opened.
             let fault = Fault::new(Kind::UnknownSession, Operation::SubmitCommand)
@@ -279,16 +305,13 @@ impl SessionWriter {
         let (reply, body_hash) =
             batch.answer_repetition(self.session, command, reply, &self.recent_answers)?;
         let recorded = (!from_inbox && !command.id.is_own()).then(|| command.clone());
-        if recorded.is_some() && self.was_answered(&command.id).await {
+        if let CommandArrival::Direct(answered) = arrival
+            && answered.0.contains(&command.id)
+        {
             drop(reply.send(Err(TaskRefusal::UseInbox)));
             return None;
         }
         Some(AdmittedCommand { body_hash, recorded, from_inbox, reply })
-    }
-
-    /// Whether the journal holds an answer to this command id; `true` when it cannot tell.
-    async fn was_answered(&self, id: &CommandId) -> bool {
-        !matches!(self.journal.answer(self.session, id).await, Ok(None))
     }
 
     /// Makes a batch durable, then answers its callers. `state` is the session after the batch.

@@ -35,6 +35,9 @@ const WITHDRAW: &str = "WITH s AS (SELECT id FROM @session WHERE uuid = $1 FOR K
 const KNOWN: &str = "SELECT i.body, i.answer FROM @session s LEFT JOIN @inbox i ON i.session = s.id \
     AND i.command = $2 WHERE s.uuid = $1";
 
+const ANSWERED: &str = "SELECT i.command FROM @session s LEFT JOIN @inbox i ON i.session = s.id \
+    AND i.command = ANY($2) AND i.answer IS NOT NULL WHERE s.uuid = $1";
+
 const WAITING: &str = "SELECT i.body FROM @session s LEFT JOIN @inbox i ON i.session = s.id \
     AND i.answer IS NULL WHERE s.uuid = $1 ORDER BY i.id";
 
@@ -175,5 +178,16 @@ impl PostgresShared {
         let id = id.0.as_bytes();
         let rows = self.ask(LaneKind::Read, session, KNOWN, &[&session.0, &id]).await?;
         Ok(self.read_stored(session, &rows[0])?.map(|known| known.answer))
+    }
+
+    pub(crate) async fn answered(
+        &self,
+        session: SessionId,
+        ids: &[CommandId],
+    ) -> Result<Vec<CommandId>, Fault> {
+        let wanted: Vec<&[u8]> = ids.iter().map(|id| id.0.as_bytes()).collect();
+        let rows = self.ask(LaneKind::Read, session, ANSWERED, &[&session.0, &wanted]).await?;
+        let found: Vec<&[u8]> = rows.iter().filter_map(|row| row.get(0)).collect();
+        Ok(ids.iter().filter(|id| found.contains(&id.0.as_bytes())).cloned().collect())
     }
 }

@@ -142,6 +142,14 @@ impl Inbox for Postgres {
         self.shared.answer(session, id).await.map(Option::flatten)
     }
 
+    async fn answered(
+        &self,
+        session: SessionId,
+        ids: &[CommandId],
+    ) -> Result<Vec<CommandId>, Fault> {
+        self.shared.answered(session, ids).await
+    }
+
     async fn await_answer(&self, session: SessionId, id: &CommandId) -> Result<Answer, Fault> {
         let mut subscription = self.shared.notifier.subscribe(session);
         loop {

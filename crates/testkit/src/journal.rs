@@ -55,6 +55,8 @@ pub enum JournalCall {
     Inbox,
     /// A call of [`Inbox::answer`].
     Answer,
+    /// A call of [`Inbox::answered`].
+    Answered,
     /// A call of [`Reader::info`].
     Info,
     /// A call of [`Reader::read`].
@@ -257,6 +259,14 @@ impl<I: Interceptor> Inbox for InterceptedJournal<I> {
 
     async fn answer(&self, session: SessionId, id: &CommandId) -> Result<Option<Answer>, Fault> {
         self.intercept(JournalCall::Answer, self.inner.answer(session, id)).await
+    }
+
+    async fn answered(
+        &self,
+        session: SessionId,
+        ids: &[CommandId],
+    ) -> Result<Vec<CommandId>, Fault> {
+        self.intercept(JournalCall::Answered, self.inner.answered(session, ids)).await
     }
 
     async fn await_answer(&self, session: SessionId, id: &CommandId) -> Result<Answer, Fault> {

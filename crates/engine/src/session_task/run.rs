@@ -21,7 +21,7 @@ use crate::{
     decider::{Decider, DeciderFactory, HostInput, SessionContext, SignalOf, SignalSender},
     host::Host,
     restart::WriterExit,
-    writer::SessionWriter,
+    writer::{AnsweredCommands, CommandArrival, SessionWriter},
 };
 
 /// Loaded sessions up to which each idle one stays for the whole of `idle_keep`; above, the time shrinks.
@@ -132,16 +132,22 @@ impl<F: DeciderFactory> LoadedSession<F> {
         messages: Vec<Message<SignalOf<F>>>,
         stop: &mut ShutdownRequest,
     ) -> Result<(), WriterExit> {
+        let direct = messages.iter().filter_map(|message| match message {
+            Message::Command { command, from_inbox: false, .. } => Some(command.id.clone()),
+            _ => None,
+        });
+        let answered = self.writer.find_answered(direct.collect()).await;
         let mut batch = Batch::default();
         for message in messages {
-            self.decide_message(message, &mut batch, stop).await;
+            self.decide_message(message, &answered, &mut batch, stop);
         }
         self.commit_and_act(batch).await
     }
 
-    async fn decide_message(
+    fn decide_message(
         &mut self,
         message: Message<SignalOf<F>>,
+        answered: &AnsweredCommands,
         batch: &mut Batch,
         stop: &mut ShutdownRequest,
     ) {
@@ -154,7 +160,11 @@ impl<F: DeciderFactory> LoadedSession<F> {
             }
             Message::Command { mut command, from_inbox, reply } => {
                 let state = self.decider.state();
-                let admitted = self.writer.admit(state, &command, from_inbox, reply, batch).await;
+                let arrival = match from_inbox {
+                    true => CommandArrival::Inbox,
+                    false => CommandArrival::Direct(answered),
+                };
+                let admitted = self.writer.admit(state, &command, arrival, reply, batch);
                 let Some(admitted) = admitted else { return };
                 if let CommandBody::Settings { settings, before: Some(before) } = &mut command.body
                 {

@@ -24,8 +24,8 @@ use budao_core::{
     world::{Clock, SpanExporter, World},
 };
 use budao_engine::{
-    Batch, CommitResult, HolderLiveness, NoReclaimer, SessionWriter, SpaceReclaimer, TaskRefusal,
-    WriterConfig, WriterExit, WrittenPositions,
+    Batch, CommandArrival, CommitResult, HolderLiveness, NoReclaimer, SessionWriter,
+    SpaceReclaimer, TaskRefusal, WriterConfig, WriterExit, WrittenPositions,
 };
 use budao_journal::{Entry, IfMissing, Journal, Memory, conformance::fixture::manual_world};
 use budao_testkit::journal::{FlakyJournal, Verdict};
@@ -186,7 +186,9 @@ async fn take(
     waits: bool,
 ) -> (bool, oneshot::Receiver<Result<Answer, TaskRefusal>>) {
     let (reply, answer_receiver) = oneshot::channel();
-    let admitted = writer.admit(session, command, waits, reply, batch).await;
+    let answered = writer.find_answered(vec![command.id.clone()]).await;
+    let arrival = if waits { CommandArrival::Inbox } else { CommandArrival::Direct(&answered) };
+    let admitted = writer.admit(session, command, arrival, reply, batch);
     let is_new = admitted.is_some();
     if let Some(admitted) = admitted {
         batch.answer(admitted, command.id.clone(), Answer::Accepted { at: session.head });

@@ -1,7 +1,7 @@
 //! Tests of the inbox: commands are durable, idempotent and ordered.
 
 use budao_core::{
-    event::{Answer, Command},
+    event::{Answer, Command, CommandId},
     fault::Kind,
     limits::Limits,
     trace::Trace,
@@ -156,6 +156,13 @@ pub async fn a_command_that_was_withdrawn_never_takes_effect(fixture: &Fixture) 
     }
     assert_eq!(journal.inbox(session).await.unwrap(), []);
     assert_eq!(journal.await_answer(session, &"waits".into()).await.unwrap(), rejected);
+    journal.submit(session, message("pending", "x")).await.unwrap();
+    let asked = ["direct", "unknown", "waits", "pending"].map(CommandId::from);
+    let answered = journal.answered(session, &asked).await.unwrap();
+    assert_eq!(answered, ["direct", "waits"].map(CommandId::from));
+    assert_eq!(journal.answered(session, &[]).await.unwrap(), []);
+    let unknown = journal.answered(fixture.id(), &asked).await.unwrap_err();
+    assert_eq!(unknown.kind(), Kind::UnknownSession);
     let append = || Append::new(&lease, 0, fixture.notes(1, 1));
     let answers = Append { answers: vec![("waits".into(), accepted())], ..append() };
     let taken = Append { direct_commands: vec![(message("direct", "x"), accepted())], ..append() };

@@ -45,6 +45,24 @@ pub trait Inbox: Send + Sync + fmt::Debug {
     /// `unknown_session`, or when the journal fails.
     async fn answer(&self, session: SessionId, id: &CommandId) -> Result<Option<Answer>, Fault>;
 
+    /// Those of these commands that have an answer. A journal for which each question is a journey asks once for all.
+    ///
+    /// # Errors
+    /// `unknown_session`, or when the journal fails.
+    async fn answered(
+        &self,
+        session: SessionId,
+        ids: &[CommandId],
+    ) -> Result<Vec<CommandId>, Fault> {
+        let mut answered = Vec::new();
+        for id in ids {
+            if self.answer(session, id).await?.is_some() {
+                answered.push(id.clone());
+            }
+        }
+        Ok(answered)
+    }
+
     /// Waits for the answer to a command, from this or another process. There is no timeout: the caller sets one.
     ///
     /// # Errors

@@ -181,6 +181,20 @@ impl Inbox for Sqlite {
         Ok(self.shared.answer(session, id).await?.flatten())
     }
 
+    async fn answered(
+        &self,
+        session: SessionId,
+        ids: &[CommandId],
+    ) -> Result<Vec<CommandId>, Fault> {
+        let ids = ids.to_vec();
+        let readers = &self.shared.readers;
+        readers
+            .query(Operation::SubmitCommand, move |connection, path| {
+                reader::answered(connection, path, session, ids)
+            })
+            .await
+    }
+
     async fn await_answer(&self, session: SessionId, id: &CommandId) -> Result<Answer, Fault> {
         let mut subscription = self.shared.notifier.subscribe(session);
         loop {

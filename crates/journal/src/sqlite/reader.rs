@@ -260,6 +260,27 @@ pub(super) fn answer(
     Ok(found.map(|found| found.answer))
 }
 
+/// Those of these commands that have an answer.
+pub(super) fn answered(
+    connection: &Connection,
+    path: &Path,
+    session: SessionId,
+    mut ids: Vec<CommandId>,
+) -> Result<Vec<CommandId>, SqliteError> {
+    let row = load_session(connection, path, session, Operation::SubmitCommand)?;
+    let mut find = connection.prepare_cached(
+        "SELECT 1 FROM inbox WHERE session = ?1 AND command = ?2 AND answer IS NOT NULL",
+    )?;
+    let mut error = None;
+    ids.retain(|id| {
+        find.exists((row.key, &*id.0)).unwrap_or_else(|failed| {
+            error = Some(failed);
+            false
+        })
+    });
+    error.map_or(Ok(ids), |failed| Err(failed.into()))
+}
+
 /// Every command of a session with its answer, in order of submission.
 pub(super) fn commands(
     connection: &Connection,

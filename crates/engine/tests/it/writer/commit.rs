@@ -171,10 +171,32 @@ async fn a_repetition_older_than_64_commands_is_sent_to_the_inbox() {
     );
 
     // In doubt whether it came before, it is not taken up.
-    fixture.flaky.plan("answer", Verdict::Refuse(fixture.fault(Kind::JournalBusy)));
+    fixture.flaky.plan("answered", Verdict::Refuse(fixture.fault(Kind::JournalBusy)));
     let mut batch = Batch::default();
     let (is_new, _) = take(&writer, &session, &mut batch, &command("new", "x"), false).await;
     assert!(!is_new);
+}
+
+#[tokio::test(start_paused = true)]
+async fn commands_that_arrive_together_are_one_question_to_the_journal() {
+    let fixture = Fixture::new();
+    let (writer, session) = fixture.opened().await;
+    let commands = ["c1", "c2", "c3"].map(|id| command(id, "x"));
+    // The one question fails, so none of them is known to be new; a second question would be answered.
+    fixture.flaky.plan("answered", Verdict::Refuse(fixture.fault(Kind::JournalBusy)));
+    let ids = commands.iter().map(|command| command.id.clone());
+    let answered = writer.find_answered(ids.collect()).await;
+    for command in &commands {
+        let (reply, answer_receiver) = oneshot::channel();
+        let arrival = CommandArrival::Direct(&answered);
+        let batch = &mut Batch::default();
+        assert!(writer.admit(&session, command, arrival, reply, batch).is_none());
+        assert_eq!(answer_receiver.await.unwrap(), Err(TaskRefusal::UseInbox));
+    }
+    // Commands of this process alone are no question at all.
+    fixture.flaky.plan("answered", Verdict::Refuse(fixture.fault(Kind::JournalBusy)));
+    writer.find_answered(vec![CommandId::own(fixture.id.0)]).await;
+    assert!(!fixture.flaky.is_through());
 }
 
 #[tokio::test(start_paused = true)]
