@@ -54,7 +54,7 @@ pub(super) fn tests(run: &StepContext) -> Result<StepResult> {
     run.cargo(&["build", "--locked", "--workspace", "--examples"])?;
     let mut cargo = process::cargo(&run.root);
     let runner = if which::which("cargo-nextest").is_ok() {
-        cargo.args(["nextest", "run", "--retries", "1"]);
+        cargo.args(["nextest", "run", "--retries", "1", "--test-threads", &test_threads()]);
         Runner::Nextest
     } else {
         println!("(cargo-nextest is not installed; cargo's own runner will do)");
@@ -69,6 +69,12 @@ pub(super) fn tests(run: &StepContext) -> Result<StepResult> {
     let tally = count_tests(&mut cargo, runner)?;
     let repeated = tally.repeated.checked()?;
     Ok(StepResult::Passed(repeated.summary(tally.passed)))
+}
+
+/// Half more than there are cores: most tests with processes wait.
+fn test_threads() -> String {
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    (cores + cores / 2).to_string()
 }
 
 pub(super) fn doctests(run: &StepContext) -> Result<StepResult> {
