@@ -152,9 +152,9 @@ openssl-sys v0.9.0
     fn fences_hold_for_direct_dependencies_of_any_sort() {
         let metadata: Metadata = serde_json::from_str(
             r#"{"target_directory": "t", "packages": [
-                {"name": "budao-mcp", "manifest_path": "a/Cargo.toml", "targets": [],
+                {"name": "budao-mcp", "version": "0.1.0", "manifest_path": "a/Cargo.toml", "targets": [],
                  "dependencies": [{"name": "rmcp", "kind": null}]},
-                {"name": "budao-serve", "manifest_path": "b/Cargo.toml", "targets": [],
+                {"name": "budao-serve", "version": "0.1.0", "manifest_path": "b/Cargo.toml", "targets": [],
                  "dependencies": [{"name": "rmcp", "kind": "dev"},
                                   {"name": "budao-testkit", "kind": null}]}]}"#,
         )
