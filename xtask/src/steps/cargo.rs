@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use super::repeated::Repeated;
+use super::repeated::RepeatedTests;
 use super::{StepContext, StepResult};
 use crate::{
     peers, process,
@@ -217,7 +217,7 @@ enum Runner {
 struct Tally {
     passed: u64,
     failed: u64,
-    repeated: Repeated,
+    repeated: RepeatedTests,
 }
 
 impl Tally {

@@ -4,7 +4,7 @@
 
 use anyhow::{Context as _, Result, bail};
 
-use super::repeated::Repeated;
+use super::repeated::RepeatedTests;
 use super::{StepContext, StepResult};
 use crate::metadata::Metadata;
 use crate::{peers, process};
@@ -14,20 +14,26 @@ const PAGE: &str = "clients/page";
 const CHAT: &str = "clients/chat";
 const PYTHON: &str = "clients/python";
 
+/// Files with tests of the page that measure; they run by themselves.
+const TIMED: [&str; 3] = ["scale.", "speed.", "text."];
+
+/// The other files that run at the same time, because they wait most of their time.
+const PAGES_AT_ONCE: u32 = 2;
+
 /// Number of SIGKILLs in every run, and with `--full`; `clients/harness/kills.py --kills N` does more.
 const KILLS: (u32, u32) = (200, 1_000);
 
 /// Compiles the client and runs its tests in Node.
 pub(super) fn node(run: &StepContext) -> Result<StepResult> {
     build(run)?;
-    let (passed, repeated) = tests(run, HOME, "test/node")?;
+    let (passed, repeated) = tests(run, HOME, &["test/node"], 1)?;
     Ok(StepResult::Passed(repeated.summary(passed)))
 }
 
 /// Runs the tests with the clients of other front-end protocols.
 pub(super) fn front_ends(run: &StepContext) -> Result<StepResult> {
     build(run)?;
-    let (passed, repeated) = tests(run, HOME, "test/front_end")?;
+    let (passed, repeated) = tests(run, HOME, &["test/front_end"], 1)?;
     Ok(StepResult::Passed(repeated.summary(passed)))
 }
 
@@ -41,13 +47,35 @@ pub(super) fn browser(run: &StepContext) -> Result<StepResult> {
         return Ok(StepResult::Skipped(missing.to_owned()));
     }
     build(run)?;
-    let (mut passed, mut repeated) = (0, Repeated::default());
-    for (home, folder) in [(HOME, "test/browser"), (PAGE, "test"), (CHAT, "test")] {
-        let (more, failed_once) = tests(run, home, folder)?;
+    let (mut passed, mut repeated) = (0, RepeatedTests::default());
+    let (timed, others) = page_tests(run)?;
+    let timed: Vec<&str> = timed.iter().map(String::as_str).collect();
+    let others: Vec<&str> = others.iter().map(String::as_str).collect();
+    let sets = [
+        (HOME, &["test/browser"][..], 1),
+        (PAGE, &others, PAGES_AT_ONCE),
+        (PAGE, &timed, 1),
+        (CHAT, &["test"], 1),
+    ];
+    for (home, places, at_once) in sets {
+        let (more, failed_once) = tests(run, home, places, at_once)?;
         passed += more;
         repeated.extend(&failed_once);
     }
     Ok(StepResult::Passed(repeated.checked()?.summary(passed)))
+}
+
+/// The files with tests of the page: those that measure, and the others.
+fn page_tests(run: &StepContext) -> Result<(Vec<String>, Vec<String>)> {
+    let mut files = Vec::new();
+    for file in std::fs::read_dir(run.root.join(PAGE).join("test"))? {
+        let name = file?.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".test.mjs") {
+            files.push(format!("test/{name}"));
+        }
+    }
+    files.sort();
+    Ok(files.into_iter().partition(|file| TIMED.iter().any(|timed| file.contains(timed))))
 }
 
 /// Builds everything the tests start: the types, the client, the server.
@@ -84,7 +112,7 @@ pub(super) fn python(run: &StepContext) -> Result<StepResult> {
         pytest.args(["-B", "-m", "pytest", "-q", "--durations", "5", "-rfE"]).args(tests);
         pytest.env("BUDAO_BIN", &program);
         println!("$ {}", process::shown(&pytest));
-        let (mut passed, mut failed) = (None, Repeated::default());
+        let (mut passed, mut failed) = (None, RepeatedTests::default());
         let status = process::follow_tests(&mut pytest, |_, line| {
             println!("{line}");
             passed = super::sdk::count(line).or(passed);
@@ -137,10 +165,16 @@ pub(super) fn kills(run: &StepContext) -> Result<StepResult> {
     Ok(StepResult::Passed(summary))
 }
 
-/// Runs the tests of a folder; returns the number that passed and those that passed only when they were repeated.
-fn tests(run: &StepContext, home: &str, folder: &str) -> Result<(u64, Repeated)> {
-    let first = node_tests(run, home, &[folder])?;
-    let mut repeated = Repeated::default();
+/// Runs tests in folders or files, so many files at once; returns the number that passed and those that passed only when
+/// they were repeated.
+fn tests(
+    run: &StepContext,
+    home: &str,
+    places: &[&str],
+    at_once: u32,
+) -> Result<(u64, RepeatedTests)> {
+    let first = node_tests(run, home, places, at_once)?;
+    let mut repeated = RepeatedTests::default();
     if !first.failed.is_empty() {
         let mut files: Vec<&str> = Vec::new();
         for test in &first.failed {
@@ -151,13 +185,13 @@ fn tests(run: &StepContext, home: &str, folder: &str) -> Result<(u64, Repeated)>
         }
         repeated = repeated.checked()?;
         println!("Tests failed: {}. Their files are run once more.", repeated.names().join(", "));
-        let again = node_tests(run, home, &files)?;
+        let again = node_tests(run, home, &files, 1)?;
         if let Some(test) = again.failed.first() {
             bail!("{} failed, also when it was repeated", test.name);
         }
     }
     match first.passed {
-        0 => bail!("no test ran in `{home}/{folder}`"),
+        0 => bail!("no test ran in `{home}`: {}", places.join(", ")),
         passed => Ok((passed + u64::try_from(first.failed.len())?, repeated)),
     }
 }
@@ -193,11 +227,11 @@ impl NodeRun {
 }
 
 /// Runs tests in folders or files. A failure that names no test is an error.
-fn node_tests(run: &StepContext, home: &str, places: &[&str]) -> Result<NodeRun> {
+fn node_tests(run: &StepContext, home: &str, places: &[&str], at_once: u32) -> Result<NodeRun> {
     let program = Metadata::load(&run.root)?.target_directory.join("debug/budao");
     let mut node = process::command("node", &run.root.join(home));
-    // One file at a time, because some tests measure.
-    node.args(["--test", "--test-reporter", "spec", "--test-concurrency", "1"]);
+    node.args(["--test", "--test-reporter", "spec"]);
+    node.args(["--test-concurrency", &at_once.to_string()]);
     node.args(["--test-timeout", "300000"]).args(places);
     node.env("BUDAO_PEERS", peers::dir()?).env("BUDAO_BIN", program);
     println!("$ {}", process::shown(&node));

@@ -9,9 +9,9 @@ pub(super) const MAX: usize = 3;
 
 /// The tests of a step that passed only when they were repeated.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Repeated(Vec<String>);
+pub(super) struct RepeatedTests(Vec<String>);
 
-impl Repeated {
+impl RepeatedTests {
     pub(super) fn add(&mut self, test: &str) {
         if !self.0.iter().any(|known| known == test) {
             self.0.push(test.to_owned());
@@ -49,8 +49,8 @@ impl Repeated {
 mod tests {
     use super::*;
 
-    fn repeated(names: &[&str]) -> Repeated {
-        let mut repeated = Repeated::default();
+    fn repeated(names: &[&str]) -> RepeatedTests {
+        let mut repeated = RepeatedTests::default();
         names.iter().for_each(|name| repeated.add(name));
         repeated
     }
