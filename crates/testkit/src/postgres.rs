@@ -159,7 +159,10 @@ impl PostgresServer {
         }
         let (programs, owner) = (self.programs.clone(), self.owner);
         let (port, process) = (0, Mutex::new(None));
-        let (settings, addresses) = (Vec::new(), addresses.to_vec());
+        // A standby refuses to start with room for less than its primary has.
+        let is_room = |setting: &&(String, String)| setting.0.starts_with("max_");
+        let settings = self.settings.iter().filter(is_room).cloned().collect();
+        let addresses = addresses.to_vec();
         let small_disk = None;
         let copy =
             Self { programs, owner, addresses, port, settings, process, small_disk, directory };
