@@ -45,7 +45,7 @@ pub trait Inbox: Send + Sync + fmt::Debug {
     /// `unknown_session`, or when the journal fails.
     async fn answer(&self, session: SessionId, id: &CommandId) -> Result<Option<Answer>, Fault>;
 
-    /// Those of these commands that have an answer. A journal for which each question is a journey asks once for all.
+    /// Those of these commands that have an answer. A journal whose reads are round trips overrides this with a single one.
     ///
     /// # Errors
     /// `unknown_session`, or when the journal fails.
