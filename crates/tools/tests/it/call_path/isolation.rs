@@ -148,8 +148,8 @@ async fn a_tool_that_blocks_a_thread_is_abandoned_and_counted() {
     assert_eq!(toolbox.counts().late, 1, "its late answer is dropped and counted");
 }
 
-#[tokio::test]
-async fn abandoned_calls_are_bounded() {
+/// A toolbox whose tool `blocks` keeps its thread until the flag is set.
+fn blocking_toolbox() -> (Arc<AtomicBool>, Toolbox) {
     let let_go = Arc::new(AtomicBool::new(false));
     let seen = let_go.clone();
     let toolbox = of(any("blocks", move |_, _| {
@@ -161,6 +161,12 @@ async fn abandoned_calls_are_bounded() {
             Ok(json!(null))
         }
     }));
+    (let_go, toolbox)
+}
+
+#[tokio::test]
+async fn abandoned_calls_are_bounded() {
+    let (let_go, toolbox) = blocking_toolbox();
     let limits = Limits { abandoned_calls: 3, ..quick() };
     let calls =
         (0..3).map(|_| (ready(&toolbox, "blocks"), isolation::context_with(limits.clone())));
@@ -378,19 +384,8 @@ async fn calls_of_one_step_run_together_up_to_a_limit() {
 
 #[tokio::test]
 async fn many_blocking_calls_do_not_keep_a_quick_one_waiting() {
-    let let_go = Arc::new(AtomicBool::new(false));
-    let seen = let_go.clone();
-    let toolbox = of(any("blocks", move |_, _| {
-        let let_go = seen.clone();
-        async move {
-            while !let_go.load(Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            Ok(json!(null))
-        }
-    }))
-    .with(any("quick", |_, _| async { Ok(json!("quick")) }))
-    .unwrap();
+    let (let_go, toolbox) = blocking_toolbox();
+    let toolbox = toolbox.with(any("quick", |_, _| async { Ok(json!("quick")) })).unwrap();
     let blocked: Vec<_> = (0..16)
         .map(|_| tokio::spawn(ready(&toolbox, "blocks").run(isolation::context())))
         .collect();
